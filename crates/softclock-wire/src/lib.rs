@@ -4,7 +4,7 @@
 //! needs no operating system (`no_std` with `alloc`).
 //!
 //! - [`packet`]: headers of packets, filters on them, segmentation and checksums.
-//! - [`capture`]: reads packets from captures in the formats pcap and pcapng.
+//! - [`capture`]: reads packets from captures in the formats pcap and pcapng, and writes pcapng.
 //! - [`burstiness`]: measures how bursty traffic is: the virtual bottleneck queue (*PSPacer/HT*, section III-A),
 //!   trains, gaps and peaks.
 //!

@@ -28,6 +28,7 @@ use softclock_link::PortError;
 
 use crate::bridge::BridgeError;
 use crate::demo::screen::Drawing;
+use crate::options::{Pcap, PcapOptions, not_captured};
 use crate::values::{seconds, url, whole};
 use report::{Report, Served};
 
@@ -68,6 +69,9 @@ pub(crate) struct EchoOptions {
     #[arg(long, value_name = "ADDR")]
     metrics: Vec<ListenAddress>,
 
+    #[command(flatten)]
+    pcap: PcapOptions,
+
     /// End after this time [default: on Ctrl-C or SIGTERM]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
     duration: Option<Duration>,
@@ -96,12 +100,17 @@ With soft-lrp a packet is only demultiplexed when it arrives, and discarded ther
 the packet; so it needs AF_XDP, not a TAP device. bsd and early-demux are those that they are compared with (Druschel \
 and Banga, OSDI 1996).
 
+--pcap FILE has the frames that the stack received and sent, with their times. A frame that was dropped when it arrived \
+has the reason as a comment, such as dropped: channel_full. A full disk, or --pcap-limit, ends the capture and not the \
+server. Only its owner can read the file.
+
 At the end the command prints what was served, and the packets that were dropped, by reason. While it runs, softclock \
 top shows them by --metrics, whose addresses belong to the host and not to the stack.
 
 Examples:
   softclock echo --dev tap:sc0 --address 192.0.2.7/24
   softclock echo --dev tap:sc0 --address 192.0.2.7/24 --metrics 127.0.0.1:9180
+  softclock echo --dev tap:sc0 --address 192.0.2.7/24 --pcap echo.pcapng --pcap-snaplen 128
   softclock echo --dev eth0 --address 192.0.2.7/24 --address 2001:db8::7/64 --gateway 192.0.2.1
 ";
 
@@ -152,6 +161,7 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
             }
         }
         let server = Rc::new(Server {
+            pcap: Pcap::watch(&stack, &options.pcap),
             stack,
             architecture: options.stack_options().architecture,
             services,
@@ -193,6 +203,7 @@ impl EchoOptions {
         options.addresses.clone_from(&self.address);
         options.gateways.clone_from(&self.gateway);
         options.link_address = self.link_address;
+        options.capture = self.pcap.settings();
         options.channel.packets = self.channel;
         // The bytes of as many of the longest frames, so that the packets are the limit.
         options.channel.bytes = self.channel.saturating_mul(2048).max(MOST_DATAGRAM);
@@ -273,6 +284,8 @@ async fn serve(service: Service, socket: UdpSocket, counts: Rc<Counts>) {
 /// A running server.
 struct Server {
     stack: Stack,
+    /// The capture, if there is one.
+    pcap: Option<Rc<Pcap>>,
     architecture: Architecture,
     services: Vec<(Service, Rc<Counts>)>,
 }
@@ -316,11 +329,16 @@ impl Server {
             let left = all.saturating_sub(softclock::now().since(begun));
             let ended = softclock::timeout(left.min(pause), ended.as_mut()).await;
             let after = softclock::now().since(begun);
+            let is_over = ended.is_ok() || after >= all;
+            // First, so that the summary has what came of it.
+            if let (true, Some(pcap)) = (is_over, &self.pcap) {
+                pcap.finish();
+            }
             let report = self.report(after);
             if let Some(drawing) = &mut drawing {
                 let _ = drawing.draw(&report.lines(Some(&previous)));
             }
-            if ended.is_ok() || after >= all {
+            if is_over {
                 drop(drawing);
                 show_summary(&report, options);
                 return ended.unwrap_or(Ok(()));
@@ -377,6 +395,7 @@ fn error(error: StackError) -> BridgeError {
              nothing to --mechanism"
                 .into(),
         ),
+        StackError::Capture(path, error) => BridgeError(not_captured(&path, &error)),
         StackError::Routes(error) => BridgeError(format!("--address and --gateway: {error}")),
         other => BridgeError(other.to_string()),
     }

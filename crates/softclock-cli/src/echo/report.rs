@@ -70,6 +70,9 @@ impl Report {
                 was(|r| r.stack.counts.frames_sent),
             ),
         ];
+        if let Some(capture) = &self.stack.capture {
+            lines.push(format!("{:24}{:>14}", "frames captured", capture.frames));
+        }
         for (name, count) in self.losses() {
             lines.push(format!("{name:24}{count:>14}"));
         }
@@ -91,6 +94,13 @@ impl Report {
             .collect();
         losses.extend([
             named("lost in the device", self.stack.lost.unwrap_or(0)),
+            named(
+                "not captured, disk",
+                self.stack
+                    .capture
+                    .as_ref()
+                    .map_or(0, |capture| capture.missed),
+            ),
             named("refused by the link", self.stack.refused),
             named("not returned, port", self.echo.unanswered),
             named("not returned, error", self.echo.failed),
@@ -129,6 +139,14 @@ impl Report {
             "drops": drops,
             "lost": self.stack.lost,
             "refused": self.stack.refused,
+            "capture": self.stack.capture.as_ref().map(|capture| {
+                json!({
+                    "frames": capture.frames,
+                    "bytes": capture.bytes,
+                    "missed": capture.missed,
+                    "end": capture.end.as_ref().map(ToString::to_string),
+                })
+            }),
         })
     }
 }

@@ -65,7 +65,7 @@ fn on_or_off(text: &str) -> Result<bool, String> {
 }
 
 /// Parses a number of bytes, with an optional K, M or G (powers of 1024).
-fn size(text: &str) -> Result<usize, String> {
+pub(super) fn size(text: &str) -> Result<usize, String> {
     let (digits, shift) = match text.as_bytes().last() {
         Some(b'K' | b'k') => (&text[..text.len() - 1], 10),
         Some(b'M' | b'm') => (&text[..text.len() - 1], 20),

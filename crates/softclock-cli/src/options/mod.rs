@@ -1,15 +1,18 @@
-//! The options of `softclock serve` and `softclock proxy`, with a file for each group.
+//! The options that commands share, with a file for each group: those of `softclock serve` and `softclock proxy`, and of
+//! commands with a network stack.
 
 mod content;
 mod limits;
 mod operation;
 mod pacing;
+mod pcap;
 pub(crate) mod priority;
 mod proxy;
 mod serve;
 mod server;
 mod upstream;
 
+pub(crate) use pcap::{Pcap, PcapOptions, not_captured};
 pub(crate) use proxy::ProxyOptions;
 pub(crate) use serve::ServeOptions;
 pub(crate) use server::ServerOptions;

@@ -66,6 +66,9 @@ fn wrong_options_are_one_line() {
         (&["--channel", "100000"], "--channel"),
         (&["--duration", "-1"], "--duration"),
         (&["--duration", "soon"], "--duration"),
+        (&["--pcap-snaplen", "96"], "--pcap"),
+        (&["--pcap", "a", "--pcap-snaplen", "0"], "--pcap-snaplen"),
+        (&["--pcap", "a", "--pcap-limit", "1K"], "4K or more"),
         (&["more"], "more"),
     ] {
         let line = mistake(&softclock(&[&dev[..], &address, more].concat()));

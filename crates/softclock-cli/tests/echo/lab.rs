@@ -279,6 +279,22 @@ impl Server {
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
     }
 
+    /// Ends the server, and returns the errors that nothing has read yet, and its summary.
+    pub(crate) fn end_with_errors(mut self) -> (String, Value) {
+        kill_process(self.pid(), Signal::TERM).expect("our own child");
+        let summary = self.output();
+        let mut errors = String::new();
+        self.errors.read_to_string(&mut errors).expect("text");
+        (errors, serde_json::from_str(&summary).expect("JSON"))
+    }
+
+    /// The next line of errors.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.errors.read_line(&mut line).expect("text");
+        line
+    }
+
     /// Waits until the server fails, and returns its errors and its summary.
     pub(crate) fn fail(mut self) -> (String, Value) {
         let summary = self.output();

@@ -10,4 +10,5 @@ mod lab;
 mod links;
 mod load;
 mod malformed;
+mod pcap;
 mod probe;

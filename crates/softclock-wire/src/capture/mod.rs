@@ -1,4 +1,5 @@
-//! Reads packets from captures in the formats pcap and pcapng, in both byte orders, with timestamps of any resolution.
+//! Reads packets from captures in the formats pcap and pcapng, in both byte orders, with timestamps of any resolution;
+//! writes captures in the format pcapng.
 //!
 //! The [`Decoder`] reads no files. The caller passes the bytes that it has read, and the decoder returns the packet or
 //! other item at their beginning, so a file of any size is decoded in the memory of one block. No input causes a panic.
@@ -6,6 +7,8 @@
 //!
 //! In pcapng, the decoder reads section headers, interface descriptions, and enhanced, simple and obsolete packet
 //! blocks, and skips other blocks. In pcap, it reads the variants with microseconds and with nanoseconds.
+//!
+//! The [`Encoder`] appends packets to a buffer, as blocks of pcapng.
 //!
 //! [`Directions`] finds out the direction of each packet on the captured link.
 //!
@@ -42,6 +45,7 @@
 //! ```
 
 mod direction;
+mod encoder;
 mod link;
 mod pcap;
 mod pcapng;
@@ -51,6 +55,7 @@ use core::fmt;
 use softclock_core::Instant;
 
 pub use direction::{Direction, Directions, Station};
+pub use encoder::{Encoder, Heading, MOST_SNAP_BYTES, Record, whole_blocks};
 pub use link::LinkType;
 
 use pcap::Pcap;

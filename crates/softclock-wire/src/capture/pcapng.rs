@@ -231,11 +231,11 @@ fn require(body: &[u8], bytes: usize) -> Result<(), CaptureError> {
 
 /// The block type of a section header, which reads the same in both byte orders.
 pub(super) const SECTION_HEADER: [u8; 4] = [0x0a, 0x0d, 0x0d, 0x0a];
-const INTERFACE_DESCRIPTION: u32 = 1;
+pub(super) const INTERFACE_DESCRIPTION: u32 = 1;
 const OBSOLETE_PACKET: u32 = 2;
 const SIMPLE_PACKET: u32 = 3;
-const ENHANCED_PACKET: u32 = 6;
+pub(super) const ENHANCED_PACKET: u32 = 6;
 
-const END_OF_OPTIONS: u16 = 0;
-const TIME_RESOLUTION: u16 = 9;
+pub(super) const END_OF_OPTIONS: u16 = 0;
+pub(super) const TIME_RESOLUTION: u16 = 9;
 const TIME_OFFSET: u16 = 14;

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod encoder;
 #[path = "target.rs"]
 mod target;
 

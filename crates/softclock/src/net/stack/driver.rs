@@ -1,5 +1,6 @@
 //! Moves frames between the interface and the stack, and wakes the sockets that have got datagrams.
 
+mod captured;
 mod members;
 mod rings;
 
@@ -22,6 +23,7 @@ use softclock_net::routes::Prefix;
 use softclock_net::stack::{EndpointId, Stack};
 use softclock_wire::packet::{Headers, Offload, segments};
 
+use super::capture::Capture;
 use super::interface::{Interface, Opened};
 use super::ring::SocketRing;
 use super::shared::{Shared, SharedSocket};
@@ -38,6 +40,7 @@ pub(super) struct Parts {
     pub(super) opened: Opened,
     pub(super) claim: Option<Claim>,
     pub(super) stack: Stack<Buffer>,
+    pub(super) capture: Option<Capture>,
 }
 
 /// The stack of a runtime with its interface. A task of the runtime runs it ([`start`](Self::start)).
@@ -76,6 +79,7 @@ pub(crate) struct Driver {
     readable: RefCell<Vec<SourceId>>,
     lost: Cell<u64>,
     refused: Cell<u64>,
+    capture: Option<Capture>,
 }
 
 /// The wake-ups of a stack's sockets, which the runtime looks at in each turn.
@@ -122,6 +126,7 @@ impl Driver {
             readable: RefCell::default(),
             lost: Cell::new(0),
             refused: Cell::new(0),
+            capture: parts.capture,
         }))
     }
 
@@ -238,7 +243,7 @@ impl Driver {
         let arrived = arrival(now, received.age);
         let Received { bytes, offload, .. } = received;
         if offload.segmentation.is_none() {
-            stack.on_frame(now, arrived, bytes, verification(&offload));
+            self.accept(stack, now, arrived, bytes, verification(&offload));
             return;
         }
         let headers = Headers::of_frame(&bytes);
@@ -247,7 +252,8 @@ impl Driver {
             return;
         };
         for segment in segments {
-            stack.on_frame(now, arrived, self.pool.copy_of(&segment), Verify::Trusted);
+            let frame = self.pool.copy_of(&segment);
+            self.accept(stack, now, arrived, frame, Verify::Trusted);
         }
     }
 
@@ -264,6 +270,7 @@ impl Driver {
             while leaving.len() < BATCH
                 && let Some(frame) = stack.next_frame()
             {
+                self.capture_sent(&frame);
                 leaving.push_back(self.pool.copy_of(&frame));
             }
             drop(stack);
@@ -365,6 +372,7 @@ impl Driver {
             drops,
             lost,
             refused,
+            capture: self.capture.as_ref().map(Capture::report),
         }
     }
 

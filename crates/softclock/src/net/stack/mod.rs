@@ -15,6 +15,7 @@
 //!
 //! - `open`: opens the interface; `interface`: a device, or the channels of NI-LRP.
 //! - `driver`: frames from the interface to the sockets and back; `udp`: UDP sockets; `ring`: their rings with NI-LRP.
+//! - `capture`: a file with the frames, for Wireshark.
 //! - `shared`: what other threads reach of a stack; `member`: their UDP sockets.
 //!
 //! # Example
@@ -41,6 +42,7 @@
 //! # }
 //! ```
 
+mod capture;
 mod driver;
 mod interface;
 mod member;
@@ -50,8 +52,10 @@ mod shared;
 mod udp;
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use softclock_linux::link::{ClaimError, DeviceError};
@@ -61,6 +65,8 @@ pub use softclock_net::drops::{DropReason, Drops};
 pub use softclock_net::link::LinkAddress;
 pub use softclock_net::routes::{Prefix, RouteError};
 pub use softclock_net::stack::{Architecture, StackCounts};
+
+pub use capture::{CaptureEnd, CaptureOptions, CaptureReport};
 
 use driver::Driver;
 pub(crate) use member::MemberUdp;
@@ -97,6 +103,17 @@ pub struct StackOptions {
     /// until the kernel has finished with its last packets, usually less than a millisecond. The other architectures have
     /// no such limit.
     pub sockets: u32,
+    /// Writes the frames that the stack receives and sends to a file. `None`, the default, for no capture.
+    ///
+    /// The file has each frame with its time of arrival, or the time at which it is handed to the device, on the system's
+    /// clock as it was at the start. A frame that the stack drops when it demultiplexes it has the [`DropReason`] as a
+    /// comment; reasons that are found later, by the protocols, are only counted. The file has frames in the order in
+    /// which the stack handles them, so that a frame sent may precede one that had arrived but waited in the device.
+    /// Not in the file: frames that the XDP program discards, with [`Architecture::NiLrp`], and those lost in the device.
+    ///
+    /// Costs one or two copies of each frame. A thread writes them, every 10 ms while there are any, so that the stack
+    /// does not wait for the disk; a process that is killed loses as much of its capture.
+    pub capture: Option<CaptureOptions>,
 }
 
 impl StackOptions {
@@ -115,6 +132,7 @@ impl StackOptions {
             },
             // 16 MiB with the default channel.
             sockets: 16,
+            capture: None,
         }
     }
 }
@@ -178,6 +196,18 @@ impl Stack {
         self.0.interface()
     }
 
+    /// Completes when the [capture](StackOptions::capture) has ended early, since its limit is reached or its file cannot
+    /// be written; the stack goes on. Never completes without a capture.
+    pub async fn capture_ended(&self) -> CaptureEnd {
+        poll_fn(|cx| self.0.poll_capture_ended(cx)).await
+    }
+
+    /// Ends the capture, if there is one, and blocks until its file is written; [`report`](Self::report) then tells
+    /// whether it could be. The end of the stack does the same.
+    pub fn finish_capture(&self) {
+        self.0.finish_capture();
+    }
+
     /// Completes when the interface is deleted. Sockets of the stack receive nothing more then.
     pub async fn ended(&self) -> StackError {
         self.0.ended().await
@@ -206,6 +236,8 @@ pub struct StackReport {
     pub lost: Option<u64>,
     /// Frames that the link refused to send.
     pub refused: u64,
+    /// The capture, if there is one.
+    pub capture: Option<CaptureReport>,
 }
 
 /// Why a stack cannot be opened, or has ended.
@@ -232,6 +264,8 @@ pub enum StackError {
     OneThread,
     /// The runtime cannot watch the device, or there is no runtime on this thread.
     Watch(io::Error),
+    /// The file of the capture cannot be created.
+    Capture(PathBuf, io::Error),
     /// The interface was deleted.
     Gone(String),
 }
@@ -266,6 +300,9 @@ impl fmt::Display for StackError {
                 f.write_str("the stack is not shared with other threads: with ni-lrp, all sockets belong to one")
             }
             Self::Watch(error) => write!(f, "cannot watch the device: {error}"),
+            Self::Capture(path, error) => {
+                write!(f, "cannot create the capture {}: {error}", path.display())
+            }
             Self::Gone(interface) => write!(f, "{interface} is gone"),
         }
     }

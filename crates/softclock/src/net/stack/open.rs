@@ -3,6 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 
+use softclock_core::Clock;
 use softclock_linux::link::{
     ChannelSettings, Claim, Copies, Device, DeviceError, DeviceFailure, Link, XdpChannels,
     XdpFilter, XdpSettings,
@@ -12,6 +13,7 @@ use softclock_net::link::LinkAddress;
 use softclock_net::routes::Routes;
 use softclock_net::stack::{Architecture, Settings};
 
+use super::capture::Capture;
 use super::driver::{Driver, Parts};
 use super::interface::Opened;
 use super::ring::ring_limit;
@@ -38,13 +40,26 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
     settings.channel = options.channel;
     let key = HashKey([random(), random()]);
     let stack = softclock_net::stack::Stack::new(settings, routes, key);
+    // Last, so that a stack that cannot be opened leaves no file.
+    let capture = start_capture(options, &link)?;
     Driver::new(Parts {
         link,
         opened,
         claim,
         stack,
+        capture,
     })
     .map_err(StackError::Watch)
+}
+
+fn start_capture(options: &StackOptions, link: &Link) -> Result<Option<Capture>, StackError> {
+    let Some(options) = &options.capture else {
+        return Ok(None);
+    };
+    let runtime = Inner::current().map_err(StackError::Watch)?;
+    let started = Capture::start(options, link.name(), runtime.clock.now());
+    let failed = |error| StackError::Capture(options.path.clone(), error);
+    started.map(Some).map_err(failed)
 }
 
 /// Refuses NI-LRP where no XDP program can demultiplex.

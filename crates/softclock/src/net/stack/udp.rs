@@ -178,7 +178,7 @@ impl StackUdp {
     fn next_with(&self, ring: &SocketRing) -> Option<stack::Datagram<Buffer>> {
         self.driver.with_stack(|stack, now| {
             for _ in 0..BATCH {
-                match stack.receive_next(now, self.id, || ring.next(now)) {
+                match self.driver.receive_next(stack, now, self.id, ring) {
                     Taken::Datagram(datagram) => return Some(datagram),
                     Taken::Other => {}
                     Taken::Nothing => {

@@ -1,0 +1,83 @@
+//! The driver's part for captures: frames pass through here on their way into the stack and out of it.
+
+use std::task::{Context, Poll};
+
+use softclock_core::{Clock, Instant};
+use softclock_linux::link::Buffer;
+use softclock_net::checksum::Verify;
+use softclock_net::stack::{EndpointId, Stack, Taken};
+
+use super::Driver;
+use crate::net::stack::CaptureEnd;
+use crate::net::stack::capture::Capture;
+use crate::net::stack::ring::SocketRing;
+
+impl Driver {
+    /// Gives a frame to the stack.
+    pub(super) fn accept(
+        &self,
+        stack: &mut Stack<Buffer>,
+        now: Instant,
+        arrived: Instant,
+        frame: Buffer,
+        verify: Verify,
+    ) {
+        let Some(capture) = self.running_capture() else {
+            stack.on_frame(now, arrived, frame, verify);
+            return;
+        };
+        let copied = capture.copy(arrived, &frame);
+        let before = stack.drops().clone();
+        stack.on_frame(now, arrived, frame, verify);
+        capture.on_received(&copied, &before, stack.drops());
+    }
+
+    /// Takes the next packet of a socket that has a ring.
+    pub(in super::super) fn receive_next(
+        &self,
+        stack: &mut Stack<Buffer>,
+        now: Instant,
+        id: EndpointId,
+        ring: &SocketRing,
+    ) -> Taken<Buffer> {
+        let Some(capture) = self.running_capture() else {
+            return stack.receive_next(now, id, || ring.next(now));
+        };
+        let before = stack.drops().clone();
+        let mut copied = None;
+        let taken = stack.receive_next(now, id, || {
+            let frame = ring.next(now)?;
+            copied = Some(capture.copy(frame.arrived, &frame.bytes));
+            Some(frame)
+        });
+        if let Some(copied) = copied {
+            capture.on_received(&copied, &before, stack.drops());
+        }
+        taken
+    }
+
+    /// Captures a frame that leaves for the device.
+    pub(super) fn capture_sent(&self, frame: &[u8]) {
+        if let Some(capture) = self.running_capture() {
+            capture.on_sent(self.interface.runtime().clock.now(), frame);
+        }
+    }
+
+    pub(in super::super) fn finish_capture(&self) {
+        if let Some(capture) = &self.capture {
+            capture.finish();
+        }
+    }
+
+    pub(in super::super) fn poll_capture_ended(&self, cx: &Context<'_>) -> Poll<CaptureEnd> {
+        match &self.capture {
+            Some(capture) => capture.poll_ended(cx),
+            None => Poll::Pending,
+        }
+    }
+
+    fn running_capture(&self) -> Option<&Capture> {
+        let capture = self.capture.as_ref();
+        capture.filter(|capture| capture.is_running())
+    }
+}
