@@ -97,6 +97,11 @@ impl<P> Channel<P> {
         Some(packet)
     }
 
+    /// The packet that has waited longest.
+    pub fn front(&self) -> Option<&P> {
+        self.queue.front().map(|(packet, _)| packet)
+    }
+
     /// Asks for a wake-up by the next packet. Returns whether the receiver may wait: `false`, and no wake-up, if
     /// packets are in the channel.
     ///

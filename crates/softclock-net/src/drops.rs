@@ -49,10 +49,36 @@ pub enum DropReason {
     UdpChecksum,
     /// The lengths of a TCP segment contradict each other.
     TcpHeader,
+    /// The checksum of a TCP segment is wrong.
+    TcpChecksum,
+    /// The bytes of a TCP segment are outside the window, or behind the end of the stream.
+    TcpWindow,
+    /// The bytes of a TCP segment have arrived before.
+    TcpDuplicate,
+    /// A TCP segment would begin another range beyond a gap, and there are too many.
+    TcpReassembly,
     /// No endpoint has this port.
     PortUnreachable,
     /// The channel of the endpoint was full: early discard.
     ChannelFull,
+    /// A SYN arrived while the listener had too many half-open connections, and cookies are off.
+    TcpSynQueueFull,
+    /// A handshake could not be completed since too many connections waited to be accepted.
+    TcpAcceptQueueFull,
+    /// An acknowledgment to a listener belongs to no half-open connection, and holds no valid SYN cookie.
+    TcpBadCookie,
+    /// The time stamp of a segment is older than that of an earlier one: an old duplicate (PAWS, RFC 7323 section 5).
+    TcpTimestamp,
+    /// A segment lies outside the receive window (RFC 9293, 3.10.7.4).
+    TcpUnacceptable,
+    /// A segment acknowledges bytes that were never sent, or so old ones that it may be forged (RFC 5961, 5.2).
+    TcpAck,
+    /// A RST or SYN inside the window, but without the exact sequence number: possibly forged (RFC 5961, 3 and 4).
+    TcpBlindReset,
+    /// The connection ignores such a segment in its present state.
+    TcpState,
+    /// The receive buffer of the connection, or the memory for all of them, was full.
+    TcpMemory,
     /// The receive queue of the endpoint was full, after the protocol's work was done.
     SocketFull,
     /// The shared queue of IP packets was full.
@@ -75,7 +101,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of a packet's way through the stack.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 45] = [
         Self::TooShort,
         Self::OtherHost,
         Self::EtherType,
@@ -97,8 +123,21 @@ impl DropReason {
         Self::UdpHeader,
         Self::UdpChecksum,
         Self::TcpHeader,
+        Self::TcpChecksum,
+        Self::TcpWindow,
+        Self::TcpDuplicate,
+        Self::TcpReassembly,
         Self::PortUnreachable,
         Self::ChannelFull,
+        Self::TcpSynQueueFull,
+        Self::TcpAcceptQueueFull,
+        Self::TcpBadCookie,
+        Self::TcpTimestamp,
+        Self::TcpUnacceptable,
+        Self::TcpAck,
+        Self::TcpBlindReset,
+        Self::TcpState,
+        Self::TcpMemory,
         Self::SocketFull,
         Self::IpQueueFull,
         Self::ControlFull,
@@ -134,8 +173,21 @@ impl DropReason {
             Self::UdpHeader => "udp_header",
             Self::UdpChecksum => "udp_checksum",
             Self::TcpHeader => "tcp_header",
+            Self::TcpChecksum => "tcp_checksum",
+            Self::TcpWindow => "tcp_window",
+            Self::TcpDuplicate => "tcp_duplicate",
+            Self::TcpReassembly => "tcp_reassembly",
             Self::PortUnreachable => "port_unreachable",
             Self::ChannelFull => "channel_full",
+            Self::TcpSynQueueFull => "tcp_syn_queue_full",
+            Self::TcpAcceptQueueFull => "tcp_accept_queue_full",
+            Self::TcpBadCookie => "tcp_bad_cookie",
+            Self::TcpTimestamp => "tcp_timestamp",
+            Self::TcpUnacceptable => "tcp_unacceptable",
+            Self::TcpAck => "tcp_ack",
+            Self::TcpBlindReset => "tcp_blind_reset",
+            Self::TcpState => "tcp_state",
+            Self::TcpMemory => "tcp_memory",
             Self::SocketFull => "socket_full",
             Self::IpQueueFull => "ip_queue_full",
             Self::ControlFull => "control_full",
@@ -166,8 +218,14 @@ impl fmt::Display for DropReason {
 /// assert_eq!(drops.of(DropReason::ChannelFull), 2);
 /// assert_eq!(drops.iter().collect::<Vec<_>>(), [(DropReason::ChannelFull, 2)]);
 /// ```
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Drops([u64; DropReason::ALL.len()]);
+
+impl Default for Drops {
+    fn default() -> Self {
+        Self([0; DropReason::ALL.len()])
+    }
+}
 
 impl Drops {
     /// Counts one packet.

@@ -204,8 +204,9 @@ impl<T: Copy> Table<T> {
         a.len() + b.len() + c.len() + d.len()
     }
 
+    /// Finds the endpoint of a connected flow.
     #[inline]
-    fn find_connected(&self, flow: &Flow) -> Option<T> {
+    pub fn find_connected(&self, flow: &Flow) -> Option<T> {
         let protocol = flow.protocol as usize;
         match FlowV4::of(flow) {
             Some(flow) => self.v4[protocol].find(self.key, &flow),
@@ -266,8 +267,10 @@ impl<T: Copy> Table<T> {
         }
     }
 
+    /// Finds the endpoint that is bound to the destination of a packet: to its address and port, else to its port and
+    /// any address.
     #[inline]
-    fn find_bound(&self, flow: &Flow) -> Option<T> {
+    pub fn find_bound(&self, flow: &Flow) -> Option<T> {
         let binding = Binding::new(flow.protocol, flow.local);
         let bound = self.bound.find(self.key, &binding);
         bound

@@ -25,7 +25,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Does what is due: asks for link addresses, gives up on neighbors that do not answer, and on fragments that did
     /// not arrive. Bounded by the number of neighbors and of packets in reassembly.
     pub fn on_timer(&mut self, now: Instant) {
+        self.tcp_at(now);
         self.expire_fragments(now);
+        self.tcp_on_timer(now);
+        self.neighbors_on_timer(now);
+    }
+
+    /// Asks for link addresses, and gives up on neighbors that do not answer.
+    pub(super) fn neighbors_on_timer(&mut self, now: Instant) {
         while let Some(event) = self.neighbors.on_timer(now) {
             match event {
                 TimerEvent::Solicit { address, to } => self.solicit(address, to),
@@ -92,10 +99,15 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     }
                 }
             }
+            TCP => {
+                checked?;
+                let verify = (frame.verify, is_to_group);
+                Err(self.tcp_on_closed_port(now, &packet, verify))
+            }
             _ => {
                 checked?;
                 // The demultiplexer has taken a token of the rate limit for a closed port.
-                let may_answer = matches!(packet.protocol, UDP | TCP) || self.error_rate.take(now);
+                let may_answer = packet.protocol == UDP || self.error_rate.take(now);
                 Err(self.refuse(now, &packet, bytes, (is_to_group, may_answer)))
             }
         }
@@ -186,6 +198,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             source,
             destination,
         } = error.quoted.addresses;
+        if error.quoted.protocol == TCP {
+            return self.on_tcp_error(now, error);
+        }
         let (UDP, Some((local_port, remote_port))) = (error.quoted.protocol, error.quoted.ports)
         else {
             return Err(DropReason::IcmpIgnored);
@@ -195,7 +210,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             remote: (destination, remote_port),
             local: (source, local_port),
         };
-        let id = self.table.find(&flow).ok_or(DropReason::IcmpIgnored)?;
+        let id = self.table.find(&flow).map(EndpointId);
+        let id = id.ok_or(DropReason::IcmpIgnored)?;
         let reported = match error.kind {
             ErrorKind::PortUnreachable => NetworkError::Refused,
             ErrorKind::PacketTooBig => {
@@ -210,11 +226,26 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             | ErrorKind::ProtocolUnreachable => NetworkError::HostUnreachable,
             _ => return Err(DropReason::IcmpIgnored),
         };
-        let endpoint = self.endpoints.get_mut(id).ok_or(DropReason::IcmpIgnored)?;
+        let endpoint = self
+            .endpoints
+            .get_mut(id.0)
+            .ok_or(DropReason::IcmpIgnored)?;
         if endpoint.remote == Some(SocketAddr::new(destination, remote_port)) {
             endpoint.error = Some(reported);
             endpoint.channel.cancel_wait();
             self.wake(id);
+        }
+        Ok(())
+    }
+
+    /// Handles an error about a segment. Only one that quotes a segment in flight is believed (RFC 5927, 4.1).
+    fn on_tcp_error(&mut self, now: Instant, error: &ErrorMessage<'_>) -> Result<(), DropReason> {
+        if !self.tcp_on_icmp(now, error) {
+            return Err(DropReason::IcmpIgnored);
+        }
+        if let (ErrorKind::PacketTooBig, Some(mtu)) = (error.kind, error.next_hop_mtu) {
+            let destination = error.quoted.addresses.destination;
+            self.path_mtus.on_report(now, destination, mtu as usize);
         }
         Ok(())
     }
@@ -332,6 +363,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     true => Err(self.refuse_reassembled(now, &packet, is_to_group)),
                     false => self.deliver_reassembled(&ids, &flow, (at, length), whole),
                 }
+            }
+            TCP if !is_to_group => {
+                self.tcp_on_reassembled(now, at, &packet);
+                Ok(())
             }
             _ => Err(self.refuse_reassembled(now, &packet, is_to_group)),
         }

@@ -7,6 +7,7 @@ use core::ops::{Deref, Range};
 
 use softclock_core::Instant;
 
+use super::slots::SlotId;
 use crate::channel::{Channel, Limits};
 use crate::checksum::Verify;
 use crate::drops::{DropReason, Drops};
@@ -14,10 +15,7 @@ use crate::routes::Routes;
 
 /// The number of an endpoint in its stack. The number of a closed endpoint is never used again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct EndpointId {
-    pub(super) slot: u32,
-    pub(super) generation: u32,
-}
+pub struct EndpointId(pub(super) SlotId);
 
 /// A received datagram. Its payload stays in the frame it arrived in, unless it was reassembled from fragments.
 #[derive(Debug)]
@@ -233,7 +231,7 @@ pub(super) struct Endpoint<B> {
 }
 
 impl<B> Endpoint<B> {
-    fn new(local: (IpAddr, u16), limits: Limits) -> Self {
+    pub(super) fn new(local: (IpAddr, u16), limits: Limits) -> Self {
         Self {
             source: (!local.0.is_unspecified()).then_some(local.0),
             local,
@@ -262,79 +260,5 @@ impl<B> Endpoint<B> {
     /// Counts a packet that was dropped on its way to the receiver.
     pub(super) fn count(&mut self, reason: DropReason) {
         self.counts.drops.count(reason);
-    }
-}
-
-/// The endpoints of a stack by number.
-#[derive(Debug)]
-pub(super) struct Endpoints<B> {
-    slots: Vec<Slot<B>>,
-    free: Vec<u32>,
-}
-
-#[derive(Debug)]
-struct Slot<B> {
-    generation: u32,
-    endpoint: Option<Endpoint<B>>,
-}
-
-impl<B> Endpoints<B> {
-    pub(super) const fn new() -> Self {
-        Self {
-            slots: Vec::new(),
-            free: Vec::new(),
-        }
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.slots.len() - self.free.len()
-    }
-
-    /// Adds an endpoint. The caller bounds their number.
-    pub(super) fn insert(&mut self, local: (IpAddr, u16), limits: Limits) -> EndpointId {
-        let endpoint = Some(Endpoint::new(local, limits));
-        if let Some(slot) = self.free.pop() {
-            let place = &mut self.slots[slot as usize];
-            place.endpoint = endpoint;
-            return EndpointId {
-                slot,
-                generation: place.generation,
-            };
-        }
-        let slot = self.slots.len() as u32;
-        self.slots.push(Slot {
-            generation: 0,
-            endpoint,
-        });
-        EndpointId {
-            slot,
-            generation: 0,
-        }
-    }
-
-    pub(super) fn remove(&mut self, id: EndpointId) -> Option<Endpoint<B>> {
-        let place = self.slots.get_mut(id.slot as usize)?;
-        if place.generation != id.generation {
-            return None;
-        }
-        let endpoint = place.endpoint.take()?;
-        // A slot whose numbers are used up stays empty.
-        if let Some(next) = place.generation.checked_add(1) {
-            place.generation = next;
-            self.free.push(id.slot);
-        }
-        Some(endpoint)
-    }
-
-    pub(super) fn get(&self, id: EndpointId) -> Option<&Endpoint<B>> {
-        let place = self.slots.get(id.slot as usize)?;
-        let endpoint = place.endpoint.as_ref()?;
-        (place.generation == id.generation).then_some(endpoint)
-    }
-
-    pub(super) fn get_mut(&mut self, id: EndpointId) -> Option<&mut Endpoint<B>> {
-        let place = self.slots.get_mut(id.slot as usize)?;
-        let endpoint = place.endpoint.as_mut()?;
-        (place.generation == id.generation).then_some(endpoint)
     }
 }

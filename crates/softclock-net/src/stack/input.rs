@@ -8,6 +8,7 @@ use softclock_core::Instant;
 use softclock_wire::packet::UDP;
 
 use super::endpoint::{Arrived, Datagram, Memory, Pending, Ring, RingFrame, Taken, Waiting};
+use super::tcp::TcpTarget;
 use super::{Architecture, EndpointId, Stack};
 use crate::channel::{Full, Wakeup};
 use crate::checksum::Verify;
@@ -23,6 +24,8 @@ use crate::udp;
 enum Target {
     /// The channel of an endpoint.
     Channel(EndpointId),
+    /// A connection of TCP, a listener, or TIME-WAIT.
+    Tcp(TcpTarget),
     /// The channels of all endpoints that are bound to the port: the destination is a group, or broadcast.
     Channels(Flow),
     /// The control channel.
@@ -31,11 +34,19 @@ enum Target {
     Fragments,
 }
 
+/// The receiver of a frame that waits for eager processing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum EagerTarget {
+    Udp(EndpointId),
+    Tcp(TcpTarget),
+}
+
 impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Takes a frame that the device has received, at the time `arrived`. Puts it into a channel or drops it; a look at
     /// its headers, and one look-up in the demultiplexer's table ([`Architecture::Bsd`]: none).
     pub fn on_frame(&mut self, now: Instant, arrived: Instant, frame: B, verify: Verify) {
         self.counts.frames_received += 1;
+        self.tcp_at(now);
         self.enqueue(
             now,
             Arrived {
@@ -59,6 +70,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Does the work that runs on the stack's own account: control packets, then fragments, then what the eager
     /// architectures process before receivers run. Processes at most `quota` packets and returns their number.
     pub fn process(&mut self, now: Instant, quota: usize) -> usize {
+        self.tcp_at(now);
         for done in 0..quota {
             if let Some(frame) = self.control.pop() {
                 self.on_control(now, &frame);
@@ -66,9 +78,12 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 self.on_fragment(now, &frame);
             } else if let Some((endpoint, frame)) = self.ip_queue.pop() {
                 match endpoint {
-                    Some(id) => self.deliver(id, frame),
+                    Some(EagerTarget::Udp(id)) => self.deliver(id, frame),
+                    Some(EagerTarget::Tcp(target)) => self.tcp_deliver(now, target, frame),
                     None => self.demultiplex(now, frame),
                 }
+            } else if self.tcp_process_one(now) {
+                // Connections and listeners have channels of their own.
             } else {
                 return done;
             }
@@ -80,7 +95,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// protocols run: packets that prove malformed are dropped on the way to the first that is not.
     pub fn receive(&mut self, _now: Instant, id: EndpointId) -> Option<Datagram<B>> {
         loop {
-            let waiting = self.endpoints.get_mut(id)?.channel.pop()?;
+            let waiting = self.endpoints.get_mut(id.0)?.channel.pop()?;
             if let Some(datagram) = self.finish(id, waiting) {
                 return Some(datagram);
             }
@@ -106,7 +121,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         id: EndpointId,
         ring: impl FnOnce() -> Option<RingFrame<B>>,
     ) -> Taken<B> {
-        let Some(endpoint) = self.endpoints.get_mut(id) else {
+        let Some(endpoint) = self.endpoints.get_mut(id.0) else {
             return Taken::Nothing;
         };
         let is_channel_next = endpoint.is_channel_next;
@@ -162,7 +177,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         *counter += frames;
         self.drops.count_many(reason, frames);
         if let Ring::Endpoint(id) = ring
-            && let Some(endpoint) = self.endpoints.get_mut(id)
+            && let Some(endpoint) = self.endpoints.get_mut(id.0)
         {
             endpoint.counts.drops.count_many(reason, frames);
         }
@@ -181,7 +196,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             Waiting::Datagram(datagram) => Ok(datagram),
             Waiting::Frame(frame) => frame.into_datagram(&self.routes),
         };
-        let endpoint = self.endpoints.get_mut(id)?;
+        let endpoint = self.endpoints.get_mut(id.0)?;
         match datagram {
             Ok(datagram) => {
                 endpoint.counts.received += 1;
@@ -199,20 +214,20 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Takes the next packet out of an endpoint's channel, without the work of [`receive`](Self::receive).
     pub fn take_pending(&mut self, id: EndpointId) -> Option<Pending<B>> {
-        let waiting = self.endpoints.get_mut(id)?.channel.pop()?;
+        let waiting = self.endpoints.get_mut(id.0)?.channel.pop()?;
         Some(Pending(waiting))
     }
 
     /// Counts a packet that was taken by [`take_pending`](Self::take_pending) and then dropped.
     pub fn count_drop(&mut self, id: EndpointId, reason: DropReason) {
         self.drops.count(reason);
-        if let Some(endpoint) = self.endpoints.get_mut(id) {
+        if let Some(endpoint) = self.endpoints.get_mut(id.0) {
             endpoint.count(reason);
         }
     }
 
     /// Puts a frame into the shared queue before eager processing.
-    fn queue(&mut self, endpoint: Option<EndpointId>, frame: Arrived<B>) {
+    pub(super) fn queue(&mut self, endpoint: Option<EagerTarget>, frame: Arrived<B>) {
         let bytes = frame.memory.bytes().len();
         if self.ip_queue.push((endpoint, frame), bytes).is_err() {
             self.drops.count(DropReason::IpQueueFull);
@@ -220,7 +235,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Finds the channel of a frame and puts it there.
-    fn demultiplex(&mut self, now: Instant, frame: Arrived<B>) {
+    pub(super) fn demultiplex(&mut self, now: Instant, frame: Arrived<B>) {
         let verdict = self.verdict(now, frame.memory.bytes());
         self.put(now, verdict, frame);
     }
@@ -232,6 +247,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             Ok(Target::Channel(id)) => {
                 self.counts.to_channels += 1;
                 self.accept(id, frame);
+            }
+            Ok(Target::Tcp(target)) => {
+                self.counts.to_channels += 1;
+                self.tcp_accept_frame(now, target, frame);
             }
             Ok(Target::Channels(flow)) => {
                 self.counts.to_channels += 1;
@@ -277,16 +296,22 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         match self.routes.classify(flow.local.0) {
             // A packet to a single host has no business in a frame to several (RFC 1122, 3.3.6).
             Destination::Ours if is_group => Err(DropReason::NotOurAddress),
+            Destination::Ours if flow.protocol == Protocol::Tcp => match self.tcp_target(&flow) {
+                Some(target) => Ok(Target::Tcp(target)),
+                // The control channel answers by a reset. A flood to closed ports must not fill it.
+                None if self.tcp_may_refuse(now) => Ok(Target::Control),
+                None => Err(DropReason::PortUnreachable),
+            },
             Destination::Ours => {
-                let endpoint = self.table.find(&flow).filter(|&id| {
-                    let endpoint = self.endpoints.get(id);
+                let found = self.table.find(&flow).map(EndpointId);
+                let endpoint = found.filter(|&id| {
+                    let endpoint = self.endpoints.get(id.0);
                     endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
                 });
                 match endpoint {
                     Some(id) => Ok(Target::Channel(id)),
                     // The control channel answers. A flood to closed ports must not fill it.
                     None if self.error_rate.take(now) => Ok(Target::Control),
-                    None if flow.protocol == Protocol::Tcp => Err(DropReason::Protocol),
                     None => Err(DropReason::PortUnreachable),
                 }
             }
@@ -304,14 +329,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.deliver(id, frame);
             return;
         }
-        let endpoint = self.endpoints.get_mut(id);
+        let endpoint = self.endpoints.get_mut(id.0);
         if let Some(full) = endpoint.filter(|endpoint| endpoint.channel.is_full()) {
             full.count(DropReason::ChannelFull);
             self.drops.count(DropReason::ChannelFull);
             return;
         }
         if self.settings.architecture == Architecture::EarlyDemux {
-            self.queue(Some(id), frame);
+            self.queue(Some(EagerTarget::Udp(id)), frame);
         } else {
             let bytes = frame.memory.bytes().len();
             self.push(id, Waiting::Frame(frame), bytes, DropReason::ChannelFull);
@@ -321,9 +346,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Gives a copy of a frame to each endpoint that is bound to its port, and the frame itself to the last.
     fn accept_for_all(&mut self, flow: &Flow, frame: Arrived<B>) {
         let mut ids = Vec::new();
-        self.table.find_all_bound(flow, |id| ids.push(id));
+        self.table
+            .find_all_bound(flow, |id| ids.push(EndpointId(id)));
         ids.retain(|&id| {
-            let endpoint = self.endpoints.get(id);
+            let endpoint = self.endpoints.get(id.0);
             endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
         });
         let Some(last) = ids.pop() else {
@@ -355,7 +381,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Puts an entry into the channel of an endpoint, and lists the endpoint if its receiver waits.
     fn push(&mut self, id: EndpointId, waiting: Waiting<B>, bytes: usize, if_full: DropReason) {
-        let Some(endpoint) = self.endpoints.get_mut(id) else {
+        let Some(endpoint) = self.endpoints.get_mut(id.0) else {
             self.drops.count(DropReason::Closed);
             return;
         };
@@ -378,14 +404,15 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     pub(super) fn receivers(&self, flow: &Flow) -> Vec<EndpointId> {
         let mut ids = Vec::new();
         match self.routes.classify(flow.local.0) {
-            Destination::Ours => ids.extend(self.table.find(flow)),
+            Destination::Ours => ids.extend(self.table.find(flow).map(EndpointId)),
             Destination::Group | Destination::Broadcast => {
-                self.table.find_all_bound(flow, |id| ids.push(id));
+                self.table
+                    .find_all_bound(flow, |id| ids.push(EndpointId(id)));
             }
             Destination::Other => {}
         }
         ids.retain(|&id| {
-            let endpoint = self.endpoints.get(id);
+            let endpoint = self.endpoints.get(id.0);
             endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
         });
         ids
@@ -421,7 +448,11 @@ impl<B: Deref<Target = [u8]>> Arrived<B> {
 }
 
 /// Refuses packets from the link that name one of the stack's own addresses, or a broadcast address, as their source.
-fn check_source(routes: &Routes, source: IpAddr, is_own: bool) -> Result<(), DropReason> {
+pub(super) fn check_source(
+    routes: &Routes,
+    source: IpAddr,
+    is_own: bool,
+) -> Result<(), DropReason> {
     match routes.classify(source) {
         Destination::Other => Ok(()),
         Destination::Ours if is_own => Ok(()),

@@ -22,11 +22,13 @@
 //!
 //! | file | contents |
 //! |---|---|
+//! | `tcp/` | connections |
 //! | `settings.rs` | the settings and their defaults |
 //! | `endpoint.rs` | endpoints, their channels and counters |
 //! | `input.rs` | from a frame to a channel, and from there to a datagram |
 //! | `control.rs` | ICMP, fragments, packets without an endpoint, timers |
 //! | `discovery.rs` | ARP and neighbor discovery |
+//! | `slots.rs` | numbered entries |
 //! | `path_mtu.rs` | what routers have said about the lengths of packets |
 //! | `output.rs` | from a datagram to frames; routes and neighbors |
 
@@ -37,6 +39,8 @@ mod input;
 mod output;
 mod path_mtu;
 mod settings;
+mod slots;
+mod tcp;
 #[cfg(test)]
 mod tests;
 
@@ -48,8 +52,11 @@ use core::ops::Deref;
 
 use softclock_core::Instant;
 
-use self::endpoint::{Arrived, Endpoints};
+use self::endpoint::{Arrived, Endpoint};
+use self::input::EagerTarget;
 use self::path_mtu::PathMtus;
+use self::slots::{SlotId, Slots};
+use self::tcp::Tcp;
 use crate::channel::Channel;
 use crate::demux::{HashKey, InUse, Protocol, Table};
 use crate::drops::{DropReason, Drops};
@@ -63,6 +70,9 @@ pub use endpoint::{
 };
 pub use output::{Ports, SendError, datagram_packet};
 pub use settings::{Architecture, Settings};
+pub use tcp::{
+    Interest, TcpCounts, TcpError, TcpId, TcpListenSettings, TcpListenerId, TcpSettings, TcpWoken,
+};
 
 /// A network stack for one link. `B` is the memory of a received frame, such as a buffer that returns to its pool when
 /// it is dropped; a channel holds it until the receiver has taken its datagram.
@@ -109,12 +119,12 @@ pub use settings::{Architecture, Settings};
 pub struct Stack<B> {
     settings: Settings,
     routes: Routes,
-    table: Table<EndpointId>,
-    endpoints: Endpoints<B>,
+    table: Table<SlotId>,
+    endpoints: Slots<Endpoint<B>>,
     /// Endpoints whose receivers must be woken.
     woken: VecDeque<EndpointId>,
     /// Frames that wait for eager processing, each with its endpoint if it is demultiplexed.
-    ip_queue: Channel<(Option<EndpointId>, Arrived<B>)>,
+    ip_queue: Channel<(Option<EagerTarget>, Arrived<B>)>,
     /// Frames for [`process`](Stack::process) in all architectures but BSD.
     control: Channel<Arrived<B>>,
     fragments: Channel<Arrived<B>>,
@@ -122,6 +132,7 @@ pub struct Stack<B> {
     /// Packets that wait for the link addresses of their next hops: frames whose Ethernet header is not written yet.
     neighbors: Neighbors<Vec<u8>>,
     path_mtus: PathMtus,
+    tcp: Tcp<B>,
     /// Frames for the link.
     leaving: VecDeque<Vec<u8>>,
     echo_rate: SourceBuckets,
@@ -203,7 +214,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Self {
             routes,
             table: Table::new(key),
-            endpoints: Endpoints::new(),
+            endpoints: Slots::new(),
             woken: VecDeque::new(),
             ip_queue: Channel::new(settings.ip_queue),
             control: Channel::new(settings.control),
@@ -211,6 +222,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             reassembly: Reassembly::new(settings.reassembly),
             neighbors: Neighbors::new(settings.neighbors),
             path_mtus: PathMtus::new(settings.path_mtu_lifetime),
+            tcp: Tcp::new(&settings.tcp, key),
             leaving: VecDeque::new(),
             echo_rate: SourceBuckets::new(
                 TokenBucket::new(settings.echoes_of_source_per_second, BURST),
@@ -254,9 +266,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     fn bind_port(&mut self, local: (IpAddr, u16)) -> Result<EndpointId, BindError> {
-        let id = self.endpoints.insert(local, self.settings.channel);
+        let endpoint = Endpoint::new(local, self.settings.channel);
+        let id = self.endpoints.insert(endpoint);
         match self.table.bind(Protocol::Udp, local, id) {
-            Ok(()) => Ok(id),
+            Ok(()) => Ok(EndpointId(id)),
             Err(InUse) => {
                 self.endpoints.remove(id);
                 Err(BindError::InUse)
@@ -270,7 +283,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// # Errors
     /// [`BindError::Closed`], [`BindError::Remote`], and [`BindError::NoRoute`].
     pub fn connect(&mut self, id: EndpointId, remote: SocketAddr) -> Result<(), BindError> {
-        let endpoint = self.endpoints.get_mut(id).ok_or(BindError::Closed)?;
+        let endpoint = self.endpoints.get_mut(id.0).ok_or(BindError::Closed)?;
         let address = remote.ip();
         if remote.port() == 0 || address.is_unspecified() || address.is_multicast() {
             return Err(BindError::Remote);
@@ -287,7 +300,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Closes an endpoint. The packets in its channel are dropped.
     pub fn close(&mut self, id: EndpointId) {
-        let Some(mut endpoint) = self.endpoints.remove(id) else {
+        let Some(mut endpoint) = self.endpoints.remove(id.0) else {
             return;
         };
         self.table.unbind(Protocol::Udp, endpoint.local);
@@ -299,44 +312,44 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// The address and port of an endpoint. `None` if it is closed. The address is unspecified if the endpoint is bound
     /// to all, until it is connected.
     pub fn local(&self, id: EndpointId) -> Option<SocketAddr> {
-        let endpoint = self.endpoints.get(id)?;
+        let endpoint = self.endpoints.get(id.0)?;
         let address = endpoint.source.unwrap_or(endpoint.local.0);
         Some((address, endpoint.local.1).into())
     }
 
     /// The address and port that an endpoint was bound to. `None` if it is closed.
     pub fn bound(&self, id: EndpointId) -> Option<SocketAddr> {
-        let (address, port) = self.endpoints.get(id)?.local;
+        let (address, port) = self.endpoints.get(id.0)?.local;
         Some((address, port).into())
     }
 
     /// Sets the traffic class of the datagrams that an endpoint sends: six bits of DSCP, two bits of ECN.
     pub fn set_traffic_class(&mut self, id: EndpointId, traffic_class: u8) {
-        if let Some(endpoint) = self.endpoints.get_mut(id) {
+        if let Some(endpoint) = self.endpoints.get_mut(id.0) {
             endpoint.traffic_class = traffic_class;
         }
     }
 
     /// The remote endpoint that an endpoint is connected to.
     pub fn remote(&self, id: EndpointId) -> Option<SocketAddr> {
-        self.endpoints.get(id)?.remote
+        self.endpoints.get(id.0)?.remote
     }
 
     /// Takes the last error that the network reported to a connected endpoint.
     pub fn take_error(&mut self, id: EndpointId) -> Option<NetworkError> {
-        self.endpoints.get_mut(id)?.error.take()
+        self.endpoints.get_mut(id.0)?.error.take()
     }
 
     /// Whether [`take_error`](Self::take_error) has an error.
     pub fn has_error(&self, id: EndpointId) -> bool {
-        let endpoint = self.endpoints.get(id);
+        let endpoint = self.endpoints.get(id.0);
         endpoint.is_some_and(|endpoint| endpoint.error.is_some())
     }
 
     /// Asks that the endpoint is named by [`next_woken`](Self::next_woken) when its channel, empty now, gets a packet.
     /// Returns false, and asks for nothing, if something is there already or the endpoint is closed.
     pub fn wait(&mut self, id: EndpointId) -> bool {
-        let Some(endpoint) = self.endpoints.get_mut(id) else {
+        let Some(endpoint) = self.endpoints.get_mut(id.0) else {
             return false;
         };
         endpoint.error.is_none() && endpoint.channel.wait()
@@ -345,7 +358,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// The next endpoint to wake. Each is named once for each call of [`wait`](Self::wait) that returned true.
     pub fn next_woken(&mut self) -> Option<EndpointId> {
         while let Some(id) = self.woken.pop_front() {
-            if let Some(endpoint) = self.endpoints.get_mut(id) {
+            if let Some(endpoint) = self.endpoints.get_mut(id.0) {
                 endpoint.is_woken = false;
                 return Some(id);
             }
@@ -353,16 +366,25 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         None
     }
 
-    /// The next frame for the link.
+    /// The next frame for the link. Asks connections for their segments, one each in turn, when no other frame waits.
     pub fn next_frame(&mut self) -> Option<Vec<u8>> {
+        if self.leaving.is_empty() {
+            self.tcp_send_next();
+        }
+        // The first segment to a neighbor may ask for its link address.
+        let now = self.tcp_latest();
+        if self.leaving.is_empty() && self.neighbors.next_timeout().is_some_and(|due| due <= now) {
+            self.neighbors_on_timer(now);
+        }
         let frame = self.leaving.pop_front()?;
         self.counts.frames_sent += 1;
         Some(frame)
     }
 
-    /// The frames that wait for the link.
+    /// The frames that wait for the link. One stands for the segments of all connections that may have some: these are
+    /// made when [`next_frame`](Self::next_frame) asks for them.
     pub fn frames_waiting(&self) -> usize {
-        self.leaving.len()
+        self.leaving.len() + usize::from(self.tcp.may_send())
     }
 
     /// The time at which [`on_timer`](Self::on_timer) has work, if any. It may be past.
@@ -370,13 +392,16 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let times = [
             self.neighbors.next_timeout(),
             self.reassembly.next_timeout(),
+            self.tcp_next_timeout(),
         ];
         times.into_iter().flatten().min()
     }
 
     /// Whether [`process`](Self::process) has work.
     pub fn has_work(&self) -> bool {
-        !(self.control.is_empty() && self.fragments.is_empty() && self.ip_queue.is_empty())
+        let is_idle =
+            self.control.is_empty() && self.fragments.is_empty() && self.ip_queue.is_empty();
+        !is_idle || self.tcp.has_work()
     }
 
     /// The packets that were dropped, by reason. Those of the endpoints are among them.
@@ -391,7 +416,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// The counters of an endpoint. `None` if it is closed.
     pub fn endpoint_counts(&self, id: EndpointId) -> Option<&EndpointCounts> {
-        Some(&self.endpoints.get(id)?.counts)
+        Some(&self.endpoints.get(id.0)?.counts)
     }
 
     /// The stack's addresses and routes.
@@ -406,7 +431,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Adds `id` to the list of endpoints to wake.
     fn wake(&mut self, id: EndpointId) {
-        if let Some(endpoint) = self.endpoints.get_mut(id)
+        if let Some(endpoint) = self.endpoints.get_mut(id.0)
             && !endpoint.is_woken
         {
             endpoint.is_woken = true;

@@ -69,6 +69,7 @@ pub(super) struct Outgoing {
     pub(super) protocol: u8,
     pub(super) hop_limit: u8,
     pub(super) traffic_class: u8,
+    pub(super) may_fragment: bool,
 }
 
 impl Outgoing {
@@ -78,6 +79,7 @@ impl Outgoing {
             protocol,
             hop_limit: HOP_LIMIT,
             traffic_class: 0,
+            may_fragment: true,
         }
     }
 
@@ -97,7 +99,7 @@ impl Outgoing {
             hop_limit: self.hop_limit,
             traffic_class: self.traffic_class,
             identification,
-            may_fragment: true,
+            may_fragment: self.may_fragment,
         }
     }
 }
@@ -166,7 +168,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         remote: SocketAddr,
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let endpoint = self.endpoints.get(id).ok_or(SendError::Closed)?;
+        let endpoint = self.endpoints.get(id.0).ok_or(SendError::Closed)?;
         let address = remote.ip();
         let source = endpoint.source.filter(|source| !source.is_multicast());
         let source = source.or_else(|| self.routes.source_for(address));
@@ -178,7 +180,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// # Errors
     /// [`SendError::NotConnected`], and those of [`send_to`](Self::send_to).
     pub fn send(&mut self, now: Instant, id: EndpointId, payload: &[u8]) -> Result<(), SendError> {
-        let endpoint = self.endpoints.get(id).ok_or(SendError::Closed)?;
+        let endpoint = self.endpoints.get(id.0).ok_or(SendError::Closed)?;
         let remote = endpoint.remote.ok_or(SendError::NotConnected)?;
         self.send_to(now, id, remote, payload)
     }
@@ -195,7 +197,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         remote: SocketAddr,
         payload: &[u8],
     ) -> Result<(), SendError> {
-        let endpoint = self.endpoints.get(id).ok_or(SendError::Closed)?;
+        let endpoint = self.endpoints.get(id.0).ok_or(SendError::Closed)?;
         let (port, traffic_class) = (endpoint.local.1, endpoint.traffic_class);
         let destination = remote.ip();
         if remote.port() == 0
@@ -221,7 +223,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let frame = datagram_packet(addresses, ports, traffic_class, identification, payload)?;
         self.transmit(now, &outgoing, frame, None)?;
         self.counts.datagrams_sent += 1;
-        if let Some(endpoint) = self.endpoints.get_mut(id) {
+        if let Some(endpoint) = self.endpoints.get_mut(id.0) {
             endpoint.counts.sent += 1;
         }
         Ok(())
@@ -261,6 +263,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             protocol: packet.protocol,
             hop_limit: packet.hop_limit,
             traffic_class: packet.traffic_class,
+            may_fragment: true,
         };
         self.transmit(now, &outgoing, frame, None)?;
         self.counts.datagrams_sent += 1;

@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use super::TcpSettings;
 use crate::channel::Limits;
 use crate::ip::fragments::ReassemblyLimits;
 use crate::link::LinkAddress;
@@ -80,6 +81,8 @@ pub struct Settings {
     /// The most ICMP errors in a second that the stack sends, for instance about closed ports (RFC 1812, 4.3.2.8;
     /// RFC 4443, 2.4 f).
     pub errors_per_second: u32,
+    /// Connections.
+    pub tcp: TcpSettings,
     /// The time after which a smaller path MTU is forgotten (RFC 8201, 4: 5 minutes or more).
     pub path_mtu_lifetime: Duration,
 }
@@ -101,6 +104,7 @@ impl Settings {
             echoes_of_source_per_second: 1000,
             echoes_per_second: 4000,
             errors_per_second: 1000,
+            tcp: TcpSettings::default(),
             path_mtu_lifetime: Duration::from_secs(600),
         }
     }

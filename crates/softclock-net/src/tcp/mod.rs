@@ -6,7 +6,30 @@
 //!
 //! - [`seq`]: sequence numbers. [`segment`]: headers and options. [`payload`]: received bytes in the memory of their
 //!   packet.
+//! - [`listen`]: from a SYN to a connection. [`peer`]: the options that both ends agree on. [`challenge`]: limits on
+//!   answers to segments that may be forged.
+//! - [`connection`]: the state machine of a connection, in [states](state). Its halves: [`receive`], with
+//!   [`paws`] against wrapped sequence numbers; and [`send`], with [`congestion`] for how many bytes may be in flight and
+//!   [`pacing`] for when to send them.
+//! - [`time_wait`]: connections that are over, while old duplicates may be on their way.
+//! - [`settings`], [`keepalive`], [`stats`].
 
+pub mod challenge;
+pub mod congestion;
+pub mod connection;
+mod flow_map;
+pub mod keepalive;
+pub mod listen;
+pub mod pacing;
+mod path_mtu;
+pub mod paws;
 pub mod payload;
+pub mod peer;
+pub mod receive;
 pub mod segment;
+pub mod send;
 pub mod seq;
+pub mod settings;
+pub mod state;
+pub mod stats;
+pub mod time_wait;

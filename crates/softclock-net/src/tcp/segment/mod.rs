@@ -1,7 +1,15 @@
-//! Segments: the header, its options, and the payload (RFC 9293, 3.1).
+//! Segments: the header, its options, and the payload (RFC 9293, 3.1); from bytes by [`parse`], to bytes by [`emit`].
+
+mod emit;
+mod parse;
+mod reply;
 
 use core::fmt;
 use core::ops::{BitOr, BitOrAssign};
+
+pub use emit::{emit, emit_offloaded, header_bytes};
+pub use parse::parse;
+pub use reply::Reply;
 
 use super::seq::Seq;
 
@@ -145,7 +153,7 @@ pub struct SackBlock {
 }
 
 /// At most four ranges, as many as the header has room for.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct SackBlocks {
     blocks: [SackBlock; Self::MOST],
     length: u8,
@@ -179,8 +187,36 @@ impl SackBlocks {
     }
 }
 
+impl PartialEq for SackBlocks {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for SackBlocks {}
+
 impl fmt::Debug for SackBlocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_list().entries(self.as_slice()).finish()
     }
 }
+
+/// The length of a header without options.
+pub const HEADER_BYTES: usize = 20;
+
+/// The most bytes of options that a header has room for.
+pub const MOST_OPTION_BYTES: usize = 40;
+
+/// The numbers of the options that this stack understands.
+mod kind {
+    pub(super) const END: u8 = 0;
+    pub(super) const NOP: u8 = 1;
+    pub(super) const MSS: u8 = 2;
+    pub(super) const WINDOW_SCALE: u8 = 3;
+    pub(super) const SACK_PERMITTED: u8 = 4;
+    pub(super) const SACK: u8 = 5;
+    pub(super) const TIMESTAMPS: u8 = 8;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,366 @@
+//! Listeners: their channels, and the connections that come out of them.
+
+use alloc::sync::Arc;
+use core::net::{IpAddr, SocketAddr};
+use core::ops::Deref;
+
+use softclock_core::Instant;
+
+use super::input::{Glance, Parsed};
+use super::{TcpEndpoint, TcpId, TcpListenSettings, TcpListenerId, TcpWoken};
+use crate::channel::Channel;
+use crate::demux::{InUse, Protocol};
+use crate::drops::DropReason;
+use crate::stack::endpoint::Arrived;
+use crate::stack::input::check_source;
+use crate::stack::slots::SlotId;
+use crate::stack::{BindError, Stack};
+use crate::tcp::connection::Connection;
+use crate::tcp::listen::{Handshake, ListenStats, Listener, Outcome};
+use crate::tcp::peer::Offer;
+use crate::tcp::segment::{Flags, Reply};
+use crate::tcp::settings::Settings;
+use crate::tcp::time_wait::TimeWaitOutcome;
+
+/// A listener, and what the stack keeps with it.
+pub(super) struct Listening<B> {
+    pub(super) listener: Listener<SlotId>,
+    local: (IpAddr, u16),
+    offer: Offer,
+    /// The settings of its connections.
+    connection: Arc<Settings>,
+    syns: Channel<Arrived<B>>,
+    /// Segments that may complete handshakes.
+    handshakes: Channel<Arrived<B>>,
+    /// Whether it is in the list of listeners with something in their channels.
+    is_busy: bool,
+    waits: bool,
+}
+
+impl<B: Deref<Target = [u8]>> Listening<B> {
+    /// Whether [`process`](Stack::process) has work: SYNs stay in their channel while no connection can be accepted.
+    fn has_work(&self) -> bool {
+        !self.handshakes.is_empty() || (!self.syns.is_empty() && !self.listener.is_full())
+    }
+}
+
+impl<B: Deref<Target = [u8]>> Stack<B> {
+    /// Listens at a port, for one of the stack's addresses, or for all of one version of IP if the address is
+    /// unspecified.
+    ///
+    /// # Errors
+    /// [`BindError::InUse`], also for port 0; [`BindError::NotOurAddress`], and [`BindError::TooMany`].
+    pub fn tcp_listen(
+        &mut self,
+        local: SocketAddr,
+        settings: TcpListenSettings,
+    ) -> Result<TcpListenerId, BindError> {
+        let local = (local.ip(), local.port());
+        if !local.0.is_unspecified() && !self.is_own(local.0) {
+            return Err(BindError::NotOurAddress);
+        }
+        if self.tcp.listeners.len() >= self.settings.tcp.most_listeners {
+            return Err(BindError::TooMany);
+        }
+        if local.1 == 0 {
+            return Err(BindError::InUse);
+        }
+        let connection = match settings.connection {
+            Some(connection) => Arc::new(connection),
+            None => self.tcp.defaults.clone(),
+        };
+        let mut listen = settings.listen;
+        let is_v4 = local.0.is_ipv4();
+        let headers = if is_v4 { 40 } else { 60 };
+        let most = connection.most_mss.map(|mss| usize::from(mss) + headers);
+        listen.mtu = most.map_or(self.settings.mtu, |most| most.min(self.settings.mtu));
+        listen.offer = connection.offer(listen.mtu, is_v4);
+        listen.window = connection.receive.buffer_bytes;
+        listen.requires_timestamps = connection.requires_timestamps;
+        let listening = Listening {
+            listener: Listener::new(listen, &self.tcp.shared),
+            local,
+            offer: listen.offer,
+            connection,
+            syns: Channel::new(self.settings.tcp.syn_channel),
+            handshakes: Channel::new(self.settings.tcp.handshake_channel),
+            is_busy: false,
+            waits: false,
+        };
+        let id = self.tcp.listeners.insert(listening);
+        match self.table.bind(Protocol::Tcp, local, id) {
+            Ok(()) => Ok(TcpListenerId(id)),
+            Err(InUse) => {
+                self.tcp.listeners.remove(id);
+                Err(BindError::InUse)
+            }
+        }
+    }
+
+    /// Takes the connection of a listener that has waited longest.
+    pub fn tcp_accept(&mut self, now: Instant, id: TcpListenerId) -> Option<(TcpId, SocketAddr)> {
+        self.tcp_at(now);
+        let listening = self.tcp.listeners.get_mut(id.0)?;
+        let accepted = listening.listener.accept();
+        // SYNs may have waited for the room that is there now.
+        self.mark_listener_busy(id.0);
+        let accepted = accepted?;
+        let endpoint = self.tcp.connections.get_mut(accepted)?;
+        endpoint.listener = None;
+        let (address, port) = endpoint.connection.flow().remote;
+        Some((TcpId(accepted), SocketAddr::new(address, port)))
+    }
+
+    /// Asks that [`tcp_next_woken`](Self::tcp_next_woken) names the listener when a connection can be accepted. Returns
+    /// false, and asks for nothing, if one waits already or the listener is closed.
+    pub fn tcp_wait_accept(&mut self, id: TcpListenerId) -> bool {
+        let Some(listening) = self.tcp.listeners.get_mut(id.0) else {
+            return false;
+        };
+        listening.waits = listening.listener.waiting() == 0;
+        listening.waits
+    }
+
+    /// Closes a listener. Half-open connections are forgotten, and those that were not accepted are reset.
+    pub fn tcp_close_listener(&mut self, now: Instant, id: TcpListenerId) {
+        self.tcp_at(now);
+        let Some(mut listening) = self.tcp.listeners.remove(id.0) else {
+            return;
+        };
+        self.table.unbind(Protocol::Tcp, listening.local);
+        while listening.syns.pop().is_some() || listening.handshakes.pop().is_some() {
+            self.drops.count(DropReason::Closed);
+        }
+        while let Some(connection) = listening.listener.accept() {
+            if let Some(endpoint) = self.tcp.connections.get_mut(connection) {
+                endpoint.listener = None;
+            }
+            self.tcp_abort(now, TcpId(connection));
+        }
+        listening
+            .listener
+            .close(&mut self.tcp.shared)
+            .for_each(drop);
+    }
+
+    /// The address and port of a listener. `None` if it is closed.
+    pub fn tcp_listener_local(&self, id: TcpListenerId) -> Option<SocketAddr> {
+        let (address, port) = self.tcp.listeners.get(id.0)?.local;
+        Some(SocketAddr::new(address, port))
+    }
+
+    /// The counts of a listener's events. `None` if it is closed.
+    pub fn tcp_listener_stats(&self, id: TcpListenerId) -> Option<&ListenStats> {
+        Some(self.tcp.listeners.get(id.0)?.listener.stats())
+    }
+
+    /// Whether a listener would discard segments: its owner does not accept.
+    pub(super) fn is_listener_full(&self, id: SlotId) -> bool {
+        let listening = self.tcp.listeners.get(id);
+        listening.is_some_and(|listening| listening.listener.is_full())
+    }
+
+    /// Puts a segment into one of the channels of a listener.
+    pub(super) fn listener_enqueue(&mut self, id: SlotId, frame: Arrived<B>) {
+        let Some(listening) = self.tcp.listeners.get_mut(id) else {
+            self.drops.count(DropReason::Closed);
+            return;
+        };
+        let bytes = frame.memory.bytes().len();
+        let flags = Glance::of(frame.memory.bytes()).map(|glance| glance.flags);
+        let is_syn = flags.is_some_and(|flags| {
+            flags.contains(Flags::SYN) && !flags.intersects(Flags::ACK | Flags::RST)
+        });
+        let channel = match is_syn {
+            true => &mut listening.syns,
+            false => &mut listening.handshakes,
+        };
+        if channel.push(frame, bytes).is_err() {
+            self.drops.count(DropReason::ChannelFull);
+        }
+        self.mark_listener_busy(id);
+    }
+
+    fn mark_listener_busy(&mut self, id: SlotId) {
+        if let Some(listening) = self.tcp.listeners.get_mut(id)
+            && !listening.is_busy
+            && listening.has_work()
+        {
+            listening.is_busy = true;
+            self.tcp.busy.push_back(id);
+        }
+    }
+
+    /// Processes one segment of the next listener that has some. Handshakes go before new SYNs, so that a flood of SYNs
+    /// does not hold them up.
+    pub(super) fn listeners_process_one(&mut self, now: Instant) -> bool {
+        while let Some(id) = self.tcp.busy.pop_front() {
+            let Some(listening) = self.tcp.listeners.get_mut(id) else {
+                continue;
+            };
+            listening.is_busy = false;
+            let frame = match listening.handshakes.pop() {
+                None if listening.listener.is_full() => None,
+                None => listening.syns.pop(),
+                frame => frame,
+            };
+            if let Some(frame) = frame {
+                self.listener_on_frame(now, id, frame);
+                self.mark_listener_busy(id);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Processes a segment to a listener.
+    pub(super) fn listener_on_frame(&mut self, now: Instant, id: SlotId, frame: Arrived<B>) {
+        let parsed = match Parsed::of(&frame) {
+            Ok(parsed) => parsed,
+            Err(reason) => return self.drops.count(reason),
+        };
+        let checked = check_source(&self.routes, parsed.flow.remote.0, frame.is_own);
+        if let Err(reason) = checked {
+            return self.drops.count(reason);
+        }
+        // The connection may have come to be while the segment waited.
+        if let Some(connection) = self.table.find_connected(&parsed.flow) {
+            self.tcp_on_parsed(now, connection, &parsed, frame);
+            return self.tcp_settle(now, connection);
+        }
+        let Some(listening) = self.tcp.listeners.get_mut(id) else {
+            return self.drops.count(DropReason::Closed);
+        };
+        let segment = parsed.segment(frame.memory.bytes());
+        let shared = &mut self.tcp.shared;
+        let listener = &mut listening.listener;
+        let outcome = listener.on_segment(shared, now, frame.at, parsed.flow, &segment);
+        self.on_outcome(now, id, outcome, &parsed, frame);
+    }
+
+    /// Processes a segment to a connection in TIME-WAIT.
+    pub(super) fn time_wait_on_frame(&mut self, now: Instant, frame: Arrived<B>) {
+        let parsed = match Parsed::of(&frame) {
+            Ok(parsed) => parsed,
+            Err(reason) => return self.drops.count(reason),
+        };
+        let flow = parsed.flow;
+        let listener = self.table.find_bound(&flow);
+        let segment = parsed.segment(frame.memory.bytes());
+        let tcp = &mut self.tcp;
+        let listening = listener.and_then(|id| tcp.listeners.get(id));
+        let offer = listening.map(|listening| &listening.offer);
+        let outcome = tcp
+            .time_wait
+            .on_segment(&mut tcp.shared, now, flow, &segment, offer);
+        match outcome {
+            TimeWaitOutcome::Reply(reply) => self.tcp_reply(now, &reply),
+            TimeWaitOutcome::Refused(reply, reason) => {
+                self.drops.count(reason);
+                self.tcp_reply(now, &reply);
+            }
+            TimeWaitOutcome::Reuse { previous } => {
+                let Some(id) = listener else {
+                    return;
+                };
+                let Some(listening) = self.tcp.listeners.get_mut(id) else {
+                    return;
+                };
+                let shared = &mut self.tcp.shared;
+                let listener = &mut listening.listener;
+                let outcome = listener.on_syn(shared, now, flow, &segment, Some(previous));
+                self.on_outcome(now, id, outcome, &parsed, frame);
+            }
+            TimeWaitOutcome::Done => {}
+            TimeWaitOutcome::Dropped(reason) => self.drops.count(reason),
+            // Its time ended while the segment waited.
+            TimeWaitOutcome::Unknown => self.demultiplex(now, frame),
+        }
+    }
+
+    fn on_outcome(
+        &mut self,
+        now: Instant,
+        id: SlotId,
+        outcome: Outcome,
+        parsed: &Parsed,
+        frame: Arrived<B>,
+    ) {
+        match outcome {
+            Outcome::Reply(reply) => self.tcp_reply(now, &reply),
+            Outcome::Refused(reply, reason) => {
+                self.drops.count(reason);
+                self.tcp_refuse(now, &reply);
+            }
+            Outcome::Completed(handshake) => {
+                self.on_handshake(now, id, &handshake, parsed, frame);
+            }
+            Outcome::Reset => {}
+            Outcome::Dropped(reason) => self.drops.count(reason),
+        }
+        self.note_listener_timeout(id);
+    }
+
+    /// Makes a connection of a handshake that is complete, and gives it the segment that completed it.
+    fn on_handshake(
+        &mut self,
+        now: Instant,
+        id: SlotId,
+        handshake: &Handshake,
+        parsed: &Parsed,
+        frame: Arrived<B>,
+    ) {
+        let mtu = self.mtu_of(now, handshake.flow.remote.0);
+        let is_full = self.tcp.connections.len() >= self.settings.tcp.most_connections;
+        let Some(listening) = self.tcp.listeners.get_mut(id).filter(|_| !is_full) else {
+            return self.drops.count(DropReason::TcpMemory);
+        };
+        let settings = listening.connection.clone();
+        let connection = Connection::accepted(now, handshake, settings, mtu);
+        let mut endpoint = TcpEndpoint::new(connection);
+        endpoint.listener = Some(id);
+        let connection = self.tcp.connections.insert(endpoint);
+        // A complete handshake implies room in the queue; the flow is free, since it was looked up.
+        let is_connected = self.table.connect(handshake.flow, connection).is_ok();
+        if !is_connected || listening.listener.push(connection).is_err() {
+            self.table.disconnect(&handshake.flow);
+            self.tcp_remove(connection);
+            return self.drops.count(DropReason::TcpAcceptQueueFull);
+        }
+        self.tcp.counts.accepted += 1;
+        if core::mem::take(&mut listening.waits) {
+            let woken = TcpWoken::Listener(TcpListenerId(id));
+            self.tcp.woken.push_back(woken);
+        }
+        self.tcp_on_parsed(now, connection, parsed, frame);
+        self.tcp_settle(now, connection);
+    }
+
+    /// Sends a segment that answers one without connection. Resets are limited.
+    pub(in crate::stack) fn tcp_refuse(&mut self, now: Instant, reply: &Reply) {
+        let is_reset = reply.header.flags.contains(Flags::RST);
+        if !is_reset || self.tcp.reset_rate.take(now) {
+            self.tcp_reply(now, reply);
+        }
+    }
+
+    fn note_listener_timeout(&mut self, id: SlotId) {
+        let listening = self.tcp.listeners.get(id);
+        let due = listening.and_then(|listening| listening.listener.next_timeout());
+        let due = due.unwrap_or(Instant::FAR_FUTURE);
+        self.tcp.listeners_due = self.tcp.listeners_due.min(due);
+    }
+
+    /// Sends the SYN-ACKs again that are due.
+    pub(super) fn listeners_on_timer(&mut self, now: Instant) {
+        self.tcp.listeners_due = Instant::FAR_FUTURE;
+        for id in self.tcp.listeners.ids() {
+            while let Some(listening) = self.tcp.listeners.get_mut(id)
+                && let Some(reply) = listening.listener.on_timer(&mut self.tcp.shared, now)
+            {
+                self.tcp_reply(now, &reply);
+            }
+            self.note_listener_timeout(id);
+        }
+    }
+}

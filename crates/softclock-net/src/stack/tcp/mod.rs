@@ -1,0 +1,330 @@
+//! Connections of TCP.
+//!
+//! The caller does the same as for datagrams: [`on_frame`](super::Stack::on_frame), [`process`](super::Stack::process),
+//! [`on_timer`](super::Stack::on_timer) at [`next_timeout`](super::Stack::next_timeout), and [`next_frame`](super::Stack::next_frame) until it
+//! returns `None`.
+//!
+//! | calls | |
+//! |---|---|
+//! | [`tcp_listen`](super::Stack::tcp_listen), [`tcp_accept`](super::Stack::tcp_accept) | connections that others open |
+//! | [`tcp_connect`](super::Stack::tcp_connect) | connections that this end opens |
+//! | [`tcp_read`](super::Stack::tcp_read), [`tcp_take`](super::Stack::tcp_take), [`tcp_write`](super::Stack::tcp_write) | bytes |
+//! | [`tcp_shutdown_write`](super::Stack::tcp_shutdown_write), [`tcp_close`](super::Stack::tcp_close), [`tcp_abort`](super::Stack::tcp_abort) | the end |
+//! | [`tcp_wait`](super::Stack::tcp_wait), [`tcp_next_woken`](super::Stack::tcp_next_woken) | wake-ups |
+//!
+//! **On whose account.** Demultiplexing puts a segment into the channel of its connection. Lazily
+//! ([`Architecture::SoftLrp`](super::Architecture)), the protocol runs when the owner reads, writes or waits. If it does
+//! none of these, a timer does the work after a quarter of the round trip, so that acknowledgments are not late (the
+//! asynchronous protocol thread of *LRP*, 3.4). Segments that cannot wait are processed by
+//! [`process`](super::Stack::process): SYN, FIN and RST, gaps, and acknowledgments for which data waits. SYNs, and the
+//! acknowledgments that complete handshakes, have channels of their own at each listener. A SYN flood to a listener that
+//! does not accept fills its channel, and costs no more than demultiplexing.
+//!
+//! **Output.** [`next_frame`](super::Stack::next_frame) asks the connections that can send for one segment each, in turn, so one
+//! with much to send does not hold others up. It uses the time of the latest other call.
+//!
+//! An error of a connection, such as a reset, is returned once, by the next read or write or by `tcp_take_error`.
+
+mod accept;
+mod calls;
+mod input;
+mod output;
+mod settings;
+#[cfg(test)]
+mod tests;
+mod timers;
+mod waiting;
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::ops::Deref;
+
+use softclock_core::{Instant, TimerKey, TimerWheel};
+
+use self::accept::Listening;
+use self::waiting::Waiting;
+use super::endpoint::Arrived;
+use super::slots::{SlotId, Slots};
+use crate::channel::Channel;
+use crate::demux::HashKey;
+use crate::rate_limit::TokenBucket;
+use crate::tcp::connection::{Connection, Error};
+use crate::tcp::listen::{Shared, TimestampUnit};
+use crate::tcp::send::ClockUnit;
+use crate::tcp::seq::Seq;
+use crate::tcp::settings::Settings;
+use crate::tcp::state::State;
+use crate::tcp::time_wait::TimeWaitTable;
+
+pub(super) use input::TcpTarget;
+pub use settings::{TcpListenSettings, TcpSettings};
+
+/// The number of a connection in its stack. The number of a closed connection is never used again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TcpId(pub(super) SlotId);
+
+/// The number of a listener in its stack. The number of a closed listener is never used again.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct TcpListenerId(pub(super) SlotId);
+
+/// What an owner waits for, or what a connection is ready for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Interest {
+    /// Bytes, the end of the stream, or an error.
+    pub readable: bool,
+    /// Room for bytes, or an error. A connection that is being opened becomes writable when it is established.
+    pub writable: bool,
+}
+
+/// The owner to wake: see [`Stack::tcp_next_woken`](super::Stack::tcp_next_woken).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum TcpWoken {
+    /// A connection is ready for what its owner waits for.
+    Connection(TcpId),
+    /// A listener has a connection to accept.
+    Listener(TcpListenerId),
+}
+
+/// Why a read or a write does not succeed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum TcpError {
+    /// There is nothing to read, or no room to write: wait for readiness. Also while the connection is being opened.
+    WouldBlock,
+    /// This half of the connection is closed by its owner (EPIPE), or the number is not that of a connection.
+    Closed,
+    /// The connection has failed. Returned once; then reads return the end of the stream, and writes `Closed`.
+    Failed(Error),
+}
+
+/// The segments and connections of a stack so far.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct TcpCounts {
+    /// Segments that were given to connections.
+    pub segments_received: u64,
+    /// Segments that were sent, retransmissions included.
+    pub segments_sent: u64,
+    /// Resets that were sent.
+    pub resets_sent: u64,
+    /// Connections that this end began to open.
+    pub opened: u64,
+    /// Handshakes that listeners completed.
+    pub accepted: u64,
+    /// Connections that failed.
+    pub failed: u64,
+    /// Connections that were reset on closing, since too many were without owners.
+    pub orphans_reset: u64,
+    /// Connections whose segments were processed by a timer, since the owner did not come.
+    pub late_owners: u64,
+}
+
+/// What a stack has for TCP.
+pub(super) struct Tcp<B> {
+    /// The settings of connections without settings of their own.
+    defaults: Arc<Settings>,
+    connections: Slots<TcpEndpoint<B>>,
+    listeners: Slots<Listening<B>>,
+    shared: Shared,
+    time_wait: TimeWaitTable,
+    /// Segments to connections in TIME-WAIT.
+    old: Channel<Arrived<B>>,
+    /// Connections that may have something to send, in turn.
+    ready: VecDeque<SlotId>,
+    /// Connections with segments that cannot wait for the owner.
+    prompt: VecDeque<SlotId>,
+    /// Listeners with something in their channels.
+    busy: VecDeque<SlotId>,
+    woken: VecDeque<TcpWoken>,
+    /// The timers of all connections.
+    wheel: TimerWheel<SlotId>,
+    /// No listener has work before this time.
+    listeners_due: Instant,
+    reset_rate: TokenBucket,
+    /// The memory of all connections, in bytes.
+    memory: usize,
+    orphans: usize,
+    /// The latest time that the caller has given.
+    latest: Instant,
+    ports_given: u32,
+    counts: TcpCounts,
+}
+
+/// A connection and what the stack keeps with it.
+pub(super) struct TcpEndpoint<B> {
+    connection: Connection<B>,
+    /// Segments that have arrived and are not processed.
+    channel: Waiting<B>,
+    timer: Option<TimerKey>,
+    /// The listener whose owner has not accepted the connection yet.
+    listener: Option<SlotId>,
+    /// The memory that is counted in the sum of all.
+    memory: u32,
+    /// The sequence number behind the segments in the channel, if they are in order.
+    expected: Seq,
+    owner: Owner,
+    /// Whether it is in the list of connections that may send.
+    is_ready: bool,
+    /// Whether it is in the list of connections with segments that cannot wait.
+    is_prompt: bool,
+}
+
+/// What the owner of a connection is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Owner {
+    Busy,
+    Waits(Interest),
+    /// It is in the list of those to wake.
+    Woken,
+}
+
+impl Owner {
+    /// Whether it waits for one of these.
+    fn waits_for(self, event: Interest) -> bool {
+        match self {
+            Self::Waits(interest) => interest.intersects(event),
+            Self::Busy | Self::Woken => false,
+        }
+    }
+}
+
+impl<B: Deref<Target = [u8]>> Tcp<B> {
+    pub(super) fn new(settings: &TcpSettings, key: HashKey) -> Self {
+        let key = HashKey([key.mac(b"tcp"), key.mac(b"TCP")]);
+        let mut shared_settings = settings.shared;
+        shared_settings.timestamps = match settings.connection.send.clock {
+            ClockUnit::Milliseconds => TimestampUnit::Millisecond,
+            ClockUnit::Microseconds => TimestampUnit::Microsecond,
+        };
+        let shared = Shared::new(shared_settings, key);
+        Self {
+            defaults: Arc::new(settings.connection.clone()),
+            connections: Slots::new(),
+            listeners: Slots::new(),
+            time_wait: TimeWaitTable::new(settings.time_wait, &shared),
+            shared,
+            old: Channel::new(settings.time_wait_channel),
+            ready: VecDeque::new(),
+            prompt: VecDeque::new(),
+            busy: VecDeque::new(),
+            woken: VecDeque::new(),
+            wheel: TimerWheel::new(),
+            listeners_due: Instant::FAR_FUTURE,
+            reset_rate: TokenBucket::new(settings.resets_per_second, super::BURST),
+            memory: 0,
+            orphans: 0,
+            latest: Instant::ORIGIN,
+            ports_given: 0,
+            counts: TcpCounts::default(),
+        }
+    }
+
+    pub(super) fn has_work(&self) -> bool {
+        !(self.old.is_empty() && self.prompt.is_empty() && self.busy.is_empty())
+    }
+
+    pub(super) fn may_send(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Lists a connection among those that may have something to send.
+    fn mark_ready(&mut self, id: SlotId) {
+        if let Some(endpoint) = self.connections.get_mut(id)
+            && !endpoint.is_ready
+        {
+            endpoint.is_ready = true;
+            self.ready.push_back(id);
+        }
+    }
+
+    /// Wakes the owner of a connection if it waits for this.
+    fn wake(&mut self, id: SlotId, event: Interest) {
+        let Some(endpoint) = self.connections.get_mut(id) else {
+            return;
+        };
+        if endpoint.owner.waits_for(event) {
+            endpoint.owner = Owner::Woken;
+            self.woken.push_back(TcpWoken::Connection(TcpId(id)));
+        }
+    }
+
+    /// Brings the sum of all memory up to date.
+    fn account(&mut self, id: SlotId) {
+        if let Some(endpoint) = self.connections.get_mut(id) {
+            let bytes = endpoint.connection.memory_bytes() + endpoint.channel.bytes();
+            let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+            self.memory -= endpoint.memory as usize;
+            self.memory += bytes as usize;
+            endpoint.memory = bytes;
+        }
+    }
+}
+
+impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
+    fn new(connection: Connection<B>) -> Self {
+        Self {
+            connection,
+            channel: Waiting::new(),
+            timer: None,
+            listener: None,
+            memory: 0,
+            expected: Seq(0),
+            owner: Owner::Busy,
+            is_ready: false,
+            is_prompt: false,
+        }
+    }
+
+    /// What the connection is ready for.
+    fn readiness(&self) -> Interest {
+        let connection = &self.connection;
+        let has_ended = connection.has_error() || connection.state() == State::Closed;
+        let is_opening = matches!(connection.state(), State::SynSent | State::SynReceived);
+        Interest {
+            readable: has_ended || connection.readable() > 0 || connection.is_at_end(),
+            // A write to a half that is closed returns an error at once.
+            writable: has_ended
+                || connection.room() > 0
+                || !(is_opening || connection.state().may_write()),
+        }
+    }
+}
+
+/// The memory of an idle connection.
+const _: () = assert!(size_of::<TcpEndpoint<Vec<u8>>>() <= 704);
+
+impl Interest {
+    /// Readable only.
+    pub const READABLE: Self = Self {
+        readable: true,
+        writable: false,
+    };
+    /// Writable only.
+    pub const WRITABLE: Self = Self {
+        readable: false,
+        writable: true,
+    };
+    /// Both.
+    pub const BOTH: Self = Self {
+        readable: true,
+        writable: true,
+    };
+
+    const fn intersects(self, other: Self) -> bool {
+        (self.readable && other.readable) || (self.writable && other.writable)
+    }
+}
+
+impl fmt::Display for TcpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WouldBlock => f.write_str("the connection is not ready"),
+            Self::Closed => f.write_str("the connection is closed"),
+            Self::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for TcpError {}

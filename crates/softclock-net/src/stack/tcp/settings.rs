@@ -1,0 +1,97 @@
+//! The settings of TCP in a stack.
+
+use core::time::Duration;
+
+use crate::channel::Limits;
+use crate::tcp::listen::{ListenSettings, SharedSettings};
+use crate::tcp::settings::Settings;
+use crate::tcp::time_wait::TimeWaitSettings;
+
+/// The settings that all connections of a stack share, and the defaults of each.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TcpSettings {
+    /// The defaults of connections.
+    pub connection: Settings,
+    /// The most connections, without those that are half open or in TIME-WAIT. The default is 1 048 576: with their
+    /// buffers empty they take about 1 GB.
+    pub most_connections: usize,
+    /// The most listeners. The default is 1024.
+    pub most_listeners: usize,
+    /// The most connections whose owners are gone and that are not over: beyond it, closing resets. The default is
+    /// 16 384; Linux's (`tcp_max_orphans`) depends on memory.
+    pub most_orphans: usize,
+    /// The memory of all that has arrived and is not read, or waits to be sent or acknowledged, in bytes. Beyond it,
+    /// each connection may hold [`least_memory`](Self::least_memory) only. The default is 256 MiB.
+    pub memory: usize,
+    /// The memory that each connection may always hold, so that it makes progress. The default is 16 KiB.
+    pub least_memory: usize,
+    /// The limits that half-open connections of all listeners share, challenge ACKs and time stamps.
+    pub shared: SharedSettings,
+    /// The connections in TIME-WAIT.
+    pub time_wait: TimeWaitSettings,
+    /// The limits of a connection's channel: segments that have arrived and are not processed. The default is 2048
+    /// packets and 16 MiB, beyond the largest window, as a channel that is smaller loses what the window has allowed.
+    pub channel: Limits,
+    /// The limits of a listener's channel of SYNs. The default is 256 packets: beyond it SYNs of a flood are discarded
+    /// before any work.
+    pub syn_channel: Limits,
+    /// The limits of a listener's channel of segments that may complete a handshake. The default is 1024 packets.
+    pub handshake_channel: Limits,
+    /// The limits of the channel of segments to connections in TIME-WAIT. The default is 128 packets.
+    pub time_wait_channel: Limits,
+    /// The most resets in a second that answer segments without a connection. The default is 1000.
+    pub resets_per_second: u32,
+}
+
+impl Default for TcpSettings {
+    fn default() -> Self {
+        let packets = |packets| Limits {
+            packets,
+            bytes: packets * 2048,
+        };
+        Self {
+            connection: Settings::default(),
+            most_connections: 1 << 20,
+            most_listeners: 1024,
+            most_orphans: 16_384,
+            memory: 256 << 20,
+            least_memory: 16 << 10,
+            shared: SharedSettings::default(),
+            time_wait: TimeWaitSettings::default(),
+            channel: Limits {
+                packets: 2048,
+                bytes: 16 << 20,
+            },
+            syn_channel: packets(256),
+            handshake_channel: packets(1024),
+            time_wait_channel: packets(128),
+            resets_per_second: 1000,
+        }
+    }
+}
+
+/// The settings of a listener.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct TcpListenSettings {
+    /// Backlog, half-open connections, cookies. Offer, MTU and window follow from the settings of connections.
+    pub listen: ListenSettings,
+    /// The settings of the connections; those of the stack unless given.
+    pub connection: Option<Settings>,
+}
+
+impl TcpListenSettings {
+    /// The defaults, with a backlog.
+    pub fn with_backlog(backlog: usize) -> Self {
+        let mut settings = Self::default();
+        settings.listen.backlog = backlog;
+        settings
+    }
+}
+
+/// The longest time for which an arrived segment waits for its connection's owner, besides a quarter of the round trip.
+pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(40);
+
+/// The least such time: over short paths, an owner takes longer than the network.
+pub(super) const LEAST_WAIT: Duration = Duration::from_millis(1);

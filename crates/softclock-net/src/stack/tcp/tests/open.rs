@@ -1,0 +1,231 @@
+//! Handshakes.
+
+use super::*;
+
+#[test]
+fn a_connection_is_opened_and_bytes_go_both_ways_in_all_architectures_and_versions() {
+    for architecture in Architecture::ALL {
+        for remote in ["10.0.0.2:80", "[2001:db8::2]:80"] {
+            let mut pair = Pair::new(architecture);
+            let remote = remote.parse().unwrap();
+            let settings = TcpListenSettings::default();
+            let listener = pair.hosts[1].tcp_listen(remote, settings).unwrap();
+            assert!(pair.hosts[1].tcp_wait_accept(listener));
+            let client = pair.hosts[0]
+                .tcp_connect(START, None, remote, None)
+                .unwrap();
+            assert_eq!(pair.state(0, client), Some(State::SynSent));
+            assert!(pair.hosts[0].tcp_wait(START, client, Interest::WRITABLE));
+            pair.run(ms(100));
+            let woken = pair.hosts[0].tcp_next_woken();
+            assert_eq!(woken, Some(TcpWoken::Connection(client)));
+            let woken = pair.hosts[1].tcp_next_woken();
+            assert_eq!(woken, Some(TcpWoken::Listener(listener)));
+            let (server, from) = pair.hosts[1].tcp_accept(pair.now, listener).unwrap();
+            assert_eq!(Some(from), pair.hosts[0].tcp_local(client));
+            assert_eq!(pair.hosts[1].tcp_remote(server), Some(from));
+
+            assert_eq!(pair.read(1, server), Err(TcpError::WouldBlock));
+            assert!(pair.hosts[1].tcp_wait(pair.now, server, Interest::READABLE));
+            assert_eq!(pair.write(0, client, b"to"), 2);
+            pair.run(ms(100));
+            let woken = pair.hosts[1].tcp_next_woken();
+            assert_eq!(woken, Some(TcpWoken::Connection(server)));
+            assert_eq!(pair.read(1, server).unwrap(), b"to");
+            pair.write(1, server, b"and fro");
+            pair.run(ms(100));
+            assert_eq!(pair.read(0, client).unwrap(), b"and fro");
+            let drops = pair.hosts.each_ref().map(|host| host.drops().total());
+            assert_eq!(drops, [0, 0], "{:?}", pair.hosts);
+        }
+    }
+}
+
+#[test]
+fn a_port_without_listener_refuses() {
+    for architecture in Architecture::ALL {
+        let mut pair = Pair::new(architecture);
+        let client = pair.connect();
+        assert!(pair.hosts[0].tcp_wait(START, client, Interest::WRITABLE));
+        pair.run(ms(100));
+        assert_eq!(
+            pair.hosts[0].tcp_next_woken(),
+            Some(TcpWoken::Connection(client))
+        );
+        let failed = TcpError::Failed(Error::Refused);
+        assert_eq!(pair.read(0, client), Err(failed));
+        assert_eq!(pair.state(0, client), Some(State::Closed));
+        assert_eq!(pair.hosts[1].tcp_counts().resets_sent, 1);
+        pair.hosts[0].tcp_close(pair.now, client);
+        assert_eq!(pair.state(0, client), None);
+    }
+}
+
+#[test]
+fn a_host_that_does_not_answer_is_given_up_after_the_retries() {
+    let mut pair = Pair::new(Architecture::SoftLrp);
+    pair.fate = alloc::boxed::Box::new(|_, frame| match frame[12..14] == [8, 6] {
+        true => vec![Duration::ZERO],
+        false => vec![],
+    });
+    let client = pair.connect();
+    pair.run(Duration::from_secs(60));
+    assert_eq!(pair.state(0, client), Some(State::SynSent));
+    pair.run(Duration::from_secs(240));
+    assert_eq!(pair.read(0, client), Err(TcpError::Failed(Error::TimedOut)));
+    assert_eq!(pair.hosts[0].tcp_counts().segments_sent, 8);
+}
+
+#[test]
+fn a_lost_segment_of_a_handshake_is_sent_again() {
+    for lost in 1..8 {
+        let mut pair = Pair::new(Architecture::SoftLrp);
+        let mut number = 0;
+        pair.fate = alloc::boxed::Box::new(move |_, _| {
+            number += 1;
+            if number == lost {
+                vec![]
+            } else {
+                vec![Duration::ZERO]
+            }
+        });
+        let listener = pair.listen(10);
+        let client = pair.connect();
+        let is_open = pair.run_until(Duration::from_secs(10), |pair| {
+            pair.state(0, client) == Some(State::Established)
+        });
+        assert!(is_open, "without frame {lost}");
+        // Data completes a handshake whose acknowledgment was lost.
+        pair.write(0, client, b"hello");
+        pair.run(Duration::from_secs(5));
+        let (server, _) = pair.hosts[1].tcp_accept(pair.now, listener).unwrap();
+        assert_eq!(pair.read(1, server).unwrap(), b"hello");
+    }
+}
+
+#[test]
+fn both_ends_may_open_at_the_same_time() {
+    for architecture in Architecture::ALL {
+        let mut pair = Pair::new(architecture);
+        let ends = ["10.0.0.1:7000", "10.0.0.2:8000"].map(|end| end.parse().unwrap());
+        let mut ids = Vec::new();
+        for number in 0..2 {
+            let (local, remote) = (Some(ends[number]), ends[1 - number]);
+            ids.push(
+                pair.hosts[number]
+                    .tcp_connect(START, local, remote, None)
+                    .unwrap(),
+            );
+        }
+        pair.run(Duration::from_secs(3));
+        let states = [pair.state(0, ids[0]), pair.state(1, ids[1])];
+        assert_eq!(states, [Some(State::Established); 2]);
+        pair.write(0, ids[0], b"hello");
+        pair.write(1, ids[1], b"world");
+        pair.run(ms(100));
+        assert_eq!(pair.read(0, ids[0]).unwrap(), b"world");
+        assert_eq!(pair.read(1, ids[1]).unwrap(), b"hello");
+    }
+}
+
+#[test]
+fn a_full_backlog_keeps_clients_waiting_until_the_owner_accepts() {
+    for architecture in Architecture::ALL {
+        let mut pair = Pair::new(architecture);
+        let listener = pair.listen(2);
+        let clients: Vec<_> = (0..4).map(|_| pair.connect()).collect();
+        pair.run(ms(500));
+        let open = |pair: &Pair| {
+            let states = clients.iter().map(|&id| pair.state(0, id).unwrap());
+            states.filter(|&state| state == State::Established).count()
+        };
+        let mut accepted = 0;
+        for _ in 0..20 {
+            pair.run(Duration::from_secs(1));
+            while pair.hosts[1].tcp_accept(pair.now, listener).is_some() {
+                accepted += 1;
+            }
+        }
+        assert_eq!((open(&pair), accepted), (4, 4), "{architecture:?}");
+    }
+}
+
+#[test]
+fn a_flood_of_syns_is_answered_by_cookies_and_leaves_clients_a_way() {
+    let mut pair = Pair::new(Architecture::SoftLrp);
+    let mut settings = TcpListenSettings::with_backlog(10);
+    settings.listen.half_open = 16;
+    let remote = "10.0.0.2:80".parse().unwrap();
+    let listener = pair.hosts[1].tcp_listen(remote, settings).unwrap();
+    // SYNs whose senders never answer: the flood's hosts are not there.
+    let mut flood = host(9, |_| {});
+    for _ in 0..200 {
+        flood.tcp_connect(START, None, remote, None).unwrap();
+    }
+    let to_us = LinkAddress([2, 0, 0, 0, 0, 2]);
+    let mut frames = 0;
+    flood.on_timer(START);
+    while flood.next_frame().is_some() {}
+    let _ = to_us;
+    let mut link = link::Answering::new(9, 2);
+    for frame in link.syns(200, remote) {
+        pair.hosts[1].on_frame(pair.now, pair.now, frame, Verify::Yes);
+        frames += 1;
+        pair.hosts[1].process(pair.now, 10);
+    }
+    assert_eq!(frames, 200);
+    let client = pair.connect();
+    pair.run(ms(500));
+    assert_eq!(pair.state(0, client), Some(State::Established));
+    let stats = pair.hosts[1].tcp_listener_stats(listener).unwrap();
+    assert_eq!(
+        (stats.cookies_sent, stats.cookies_accepted),
+        (200 - 16 + 1, 1)
+    );
+    let (server, _) = pair.hosts[1].tcp_accept(pair.now, listener).unwrap();
+    pair.write(0, client, b"through");
+    pair.run(ms(500));
+    assert_eq!(pair.read(1, server).unwrap(), b"through");
+}
+
+#[test]
+fn a_flood_to_a_listener_that_does_not_accept_costs_only_the_demultiplexer() {
+    let mut pair = Pair::new(Architecture::SoftLrp);
+    let listener = pair.listen(1);
+    let _client = pair.connect();
+    pair.run(ms(100));
+    let mut link = link::Answering::new(9, 2);
+    let sent = pair.hosts[1].tcp_counts().segments_sent;
+    for frame in link.syns(1000, "10.0.0.2:80".parse().unwrap()) {
+        pair.hosts[1].on_frame(pair.now, pair.now, frame, Verify::Yes);
+    }
+    assert_eq!(
+        pair.hosts[1].process(pair.now, 10_000),
+        0,
+        "no work is done for them"
+    );
+    assert_eq!(pair.hosts[1].tcp_counts().segments_sent, sent);
+    assert_eq!(
+        pair.hosts[1].drops().of(DropReason::ChannelFull),
+        1000 - 256
+    );
+    assert!(pair.hosts[1].tcp_accept(pair.now, listener).is_some());
+    assert!(pair.hosts[1].has_work());
+}
+
+#[test]
+fn a_connection_to_the_stack_itself_works() {
+    for architecture in Architecture::ALL {
+        let mut pair = Pair::new(architecture);
+        let listener = pair.listen(10);
+        let now = pair.now;
+        let remote = "10.0.0.2:80".parse().unwrap();
+        let client = pair.hosts[1].tcp_connect(now, None, remote, None).unwrap();
+        pair.run(ms(100));
+        let (server, _) = pair.hosts[1].tcp_accept(pair.now, listener).unwrap();
+        pair.write(1, client, &stream(5000));
+        pair.run(ms(100));
+        assert_eq!(pair.read(1, server).unwrap(), stream(5000));
+        assert_eq!(pair.sent, [0, 0], "no frame leaves the host");
+    }
+}

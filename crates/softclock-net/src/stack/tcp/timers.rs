@@ -1,0 +1,97 @@
+//! The timers of connections, in one wheel; and those of listeners and of TIME-WAIT, which keep lists of their own.
+
+use core::ops::Deref;
+
+use softclock_core::Instant;
+
+use super::settings::{LEAST_WAIT, LONGEST_WAIT};
+use crate::stack::Stack;
+use crate::stack::slots::SlotId;
+
+impl<B: Deref<Target = [u8]>> Stack<B> {
+    /// The time at which connections, listeners or TIME-WAIT have work.
+    pub(in crate::stack) fn tcp_next_timeout(&self) -> Option<Instant> {
+        let listeners = self.tcp.listeners_due;
+        let times = [
+            self.tcp.wheel.next_due(),
+            (listeners != Instant::FAR_FUTURE).then_some(listeners),
+            self.tcp.time_wait.next_timeout(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// Does what is due.
+    pub(in crate::stack) fn tcp_on_timer(&mut self, now: Instant) {
+        loop {
+            if let Some((_, id)) = self.tcp.wheel.pop_due(now) {
+                if let Some(endpoint) = self.tcp.connections.get_mut(id) {
+                    endpoint.timer = None;
+                }
+                self.tcp_on_connection_timer(now, id);
+            } else if self.tcp.wheel.next_due().is_none_or(|due| due > now) {
+                // Else the wheel has moved as many timers as it does in one call.
+                break;
+            }
+        }
+        while self.tcp.time_wait.on_timer(now).is_some() {}
+        if self.tcp.listeners_due <= now {
+            self.listeners_on_timer(now);
+        }
+    }
+
+    fn tcp_on_connection_timer(&mut self, now: Instant, id: SlotId) {
+        let Some(endpoint) = self.tcp.connections.get_mut(id) else {
+            return;
+        };
+        // No timer judges before the segments that have arrived are processed.
+        if !endpoint.channel.is_empty() {
+            self.tcp.counts.late_owners += 1;
+            self.tcp_drain(now, id);
+        }
+        if let Some(endpoint) = self.tcp.connections.get_mut(id)
+            && endpoint
+                .connection
+                .next_timeout()
+                .is_some_and(|due| due <= now)
+        {
+            let events = endpoint.connection.on_timer(now);
+            self.tcp.mark_ready(id);
+            self.tcp_apply(now, id, events);
+        }
+        self.tcp_settle(now, id);
+    }
+
+    /// Sets the timer of a connection to the time of its next work: that of its protocol, or that at which the segments
+    /// in its channel have waited long enough for the owner.
+    pub(super) fn tcp_arm(&mut self, now: Instant, id: SlotId) {
+        let Some(endpoint) = self.tcp.connections.get_mut(id) else {
+            return;
+        };
+        let waiting = endpoint.channel.front().map(|frame| {
+            let quarter = endpoint.connection.round_trip().map(|time| time / 4);
+            let longest = quarter
+                .unwrap_or(LONGEST_WAIT)
+                .clamp(LEAST_WAIT, LONGEST_WAIT);
+            frame.at + longest
+        });
+        let protocol = endpoint.connection.next_timeout();
+        let due = waiting.into_iter().chain(protocol).min();
+        // What is due of a connection that is asked for segments anyway needs no timer: it is set again when the
+        // connection has none to send.
+        let due =
+            due.filter(|&due| due > now || !endpoint.is_ready || !endpoint.channel.is_empty());
+        let due = due.unwrap_or(Instant::FAR_FUTURE);
+        let wheel = &mut self.tcp.wheel;
+        match (endpoint.timer, due) {
+            (Some(timer), Instant::FAR_FUTURE) => {
+                wheel.cancel(timer);
+                endpoint.timer = None;
+            }
+            (None, Instant::FAR_FUTURE) => {}
+            (Some(timer), due) => {
+                wheel.reschedule(timer, due);
+            }
+            (None, due) => endpoint.timer = Some(wheel.schedule(due, id)),
+        }
+    }
+}

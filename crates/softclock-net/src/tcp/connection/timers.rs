@@ -1,0 +1,105 @@
+//! What is due when.
+
+use core::ops::Deref;
+
+use softclock_core::Instant;
+
+use super::{Connection, Error, Events, Phase};
+use crate::tcp::keepalive::Due;
+use crate::tcp::path_mtu;
+use crate::tcp::send::TimerOutcome;
+use crate::tcp::state::State;
+
+impl<B: Deref<Target = [u8]>> Connection<B> {
+    /// The time at which [`on_timer`](Self::on_timer) has work, or [`poll_transmit`](Self::poll_transmit) a segment that
+    /// waits for its time. `None`: the connection is idle.
+    pub fn next_timeout(&self) -> Option<Instant> {
+        let deadline = (self.deadline != Instant::FAR_FUTURE).then_some(self.deadline);
+        let Phase::Open(open) = &self.phase else {
+            return deadline;
+        };
+        if matches!(self.state, State::TimeWait | State::Closed) {
+            return None;
+        }
+        let times = [
+            deadline,
+            open.sender.next_timeout(),
+            open.receiver.next_ack_at(),
+            self.next_probe(),
+        ];
+        times.into_iter().flatten().min()
+    }
+
+    /// The next keep-alive probe. Not while data is outstanding: its retransmission finds out as much (RFC 9293, 3.8.4).
+    fn next_probe(&self) -> Option<Instant> {
+        let Phase::Open(open) = &self.phase else {
+            return None;
+        };
+        let is_idle = open.sender.is_all_acked();
+        let may_probe = is_idle && self.state.is_synchronized();
+        may_probe
+            .then(|| open.probes.next(&self.settings.keep_alive))
+            .flatten()
+    }
+
+    /// Does what is due. The caller has processed all segments that had arrived: a timer must not judge without them.
+    pub fn on_timer(&mut self, now: Instant) -> Events {
+        match self.state {
+            State::SynSent | State::SynReceived if self.deadline <= now => {
+                return self.on_syn_timer(now);
+            }
+            State::SynSent | State::SynReceived | State::TimeWait | State::Closed => {
+                return Events::default();
+            }
+            _ => {}
+        }
+        // The owner is gone, and so is the time that it left.
+        if self.deadline <= now {
+            return match self.state {
+                // The peer has acknowledged all and does not close: it is not told, as it may not exist any more.
+                State::FinWait2 => self.end(),
+                _ => self.reset(Error::TimedOut),
+            };
+        }
+        let keep_alive = self.settings.keep_alive;
+        let may_probe = self.next_probe().is_some();
+        let Phase::Open(open) = &mut self.phase else {
+            return Events::default();
+        };
+        match open.sender.on_timer(now) {
+            TimerOutcome::GiveUp => return self.reset(Error::TimedOut),
+            TimerOutcome::Nothing | TimerOutcome::Retransmit => {}
+        }
+        if open.receiver.next_ack_at().is_some_and(|due| due <= now) {
+            open.receiver.request_ack();
+        }
+        if may_probe {
+            match open.probes.on_timer(now, &keep_alive) {
+                Due::Nothing => {}
+                Due::Probe => open.flags.is_probe_due = true,
+                Due::Fail => return self.reset(Error::TimedOut),
+            }
+        }
+        self.escape_black_hole();
+        Events {
+            may_send: true,
+            ..Events::default()
+        }
+    }
+
+    /// Sends shorter segments after several timeouts in a row, since the path may lose long ones without a report.
+    fn escape_black_hole(&mut self) {
+        let limit = self.settings.black_hole_timeouts;
+        let is_v4 = self.is_v4();
+        let Phase::Open(open) = &self.phase else {
+            return;
+        };
+        let timeouts = open.sender.timeouts_in_a_row();
+        if limit == 0 || timeouts < limit || !timeouts.is_multiple_of(limit) {
+            return;
+        }
+        if let Some(mtu) = path_mtu::fallback(self.mtu, is_v4) {
+            let _ = self.on_path_mtu(mtu.into());
+        }
+    }
+}

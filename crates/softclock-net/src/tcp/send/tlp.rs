@@ -1,0 +1,121 @@
+//! Tail loss probes (RFC 8985, 7): a loss at the end of a flight, behind which nothing arrives, is repaired without a
+//! retransmission timeout.
+
+use core::time::Duration;
+
+use super::rtt::RoundTrip;
+use super::settings::Limits;
+use crate::tcp::seq::Seq;
+
+/// The probe that is not yet accounted for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct TailProbe {
+    /// SND.NXT after the probe (TLP.end_seq).
+    end: Option<Seq>,
+    is_retransmission: bool,
+}
+
+/// How a probe ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum ProbeEnd {
+    /// It has not ended, or there is none.
+    Open,
+    /// It repaired nothing: new data, or bytes that had arrived already.
+    Harmless,
+    /// It repaired a loss, to which congestion control responds (RFC 8985, 7.4).
+    Repair,
+}
+
+impl TailProbe {
+    pub(super) fn is_open(&self) -> bool {
+        self.end.is_some()
+    }
+
+    /// Whether a segment that ends at this position is the probe.
+    pub(super) fn is_of(&self, end: Seq) -> bool {
+        self.end == Some(end)
+    }
+
+    pub(super) fn begin(&mut self, next: Seq, is_retransmission: bool) {
+        self.end = Some(next);
+        self.is_retransmission = is_retransmission;
+    }
+
+    /// A recovery takes over.
+    pub(super) fn abandon(&mut self) {
+        self.end = None;
+    }
+
+    /// RFC 8985, 7.4.2. `duplicate_end` is the end of the range that the peer reports to have received twice, and
+    /// `is_bare_duplicate` says that the acknowledgment is a duplicate without selective ones.
+    pub(super) fn on_ack(
+        &mut self,
+        acknowledgment: Seq,
+        duplicate_end: Option<Seq>,
+        is_bare_duplicate: bool,
+    ) -> ProbeEnd {
+        let Some(end) = self.end.filter(|end| end.is_at_or_before(acknowledgment)) else {
+            return ProbeEnd::Open;
+        };
+        let verdict = match self.is_retransmission {
+            false => ProbeEnd::Harmless,
+            true if duplicate_end == Some(end) => ProbeEnd::Harmless,
+            true if end.is_before(acknowledgment) => ProbeEnd::Repair,
+            true if is_bare_duplicate => ProbeEnd::Harmless,
+            true => ProbeEnd::Open,
+        };
+        if verdict != ProbeEnd::Open {
+            self.end = None;
+        }
+        verdict
+    }
+}
+
+/// The time from now after which a probe is sent (RFC 8985, 7.2): two round trips, and the delay of the peer's
+/// acknowledgments if only one segment is in flight.
+pub(super) fn probe_timeout(rtt: &RoundTrip, limits: &Limits, is_single: bool) -> Duration {
+    let Some(smoothed) = rtt.smoothed() else {
+        return Duration::from_secs(1);
+    };
+    let delay = match is_single {
+        true => limits.peer_ack_delay(),
+        false => Duration::ZERO,
+    };
+    smoothed * 2 + delay
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn probe(is_retransmission: bool) -> TailProbe {
+        let mut probe = TailProbe::default();
+        probe.begin(Seq(1000), is_retransmission);
+        probe
+    }
+
+    #[test]
+    fn a_probe_of_new_data_does_no_harm() {
+        let mut probe = probe(false);
+        assert_eq!(probe.on_ack(Seq(999), None, true), ProbeEnd::Open);
+        assert_eq!(probe.on_ack(Seq(1000), None, false), ProbeEnd::Harmless);
+        assert!(!probe.is_open());
+    }
+
+    #[test]
+    fn a_probe_that_arrived_twice_does_no_harm() {
+        let twice = probe(true).on_ack(Seq(1000), Some(Seq(1000)), false);
+        assert_eq!(twice, ProbeEnd::Harmless);
+        assert_eq!(
+            probe(true).on_ack(Seq(1000), None, true),
+            ProbeEnd::Harmless
+        );
+    }
+
+    #[test]
+    fn a_probe_without_a_duplicate_has_repaired_a_loss() {
+        let mut probe = probe(true);
+        assert_eq!(probe.on_ack(Seq(1000), None, false), ProbeEnd::Open);
+        assert_eq!(probe.on_ack(Seq(1001), None, false), ProbeEnd::Repair);
+    }
+}

@@ -1,0 +1,213 @@
+//! Expected and actual segments.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use softclock_net::tcp::segment::Flags;
+
+use super::flow::{Flow, pattern};
+use crate::syntax::{Ecn, PacketSpec, SegmentSpec};
+use crate::wire::{TcpOption, TcpPacket};
+
+/// Compares a segment of the host with the script's, and learns the host's numbers from it. The first difference is the
+/// error.
+///
+/// Values of time stamps are compared only if their tick and a tolerance are given.
+pub(super) fn compare(
+    flow: &mut Flow,
+    spec: &PacketSpec,
+    segment: &SegmentSpec,
+    packet: &TcpPacket,
+    tick: Option<(Duration, Duration)>,
+) -> Result<(), String> {
+    if flow.local.port() == 0 {
+        flow.local.set_port(packet.source().port());
+    }
+    if (packet.source(), packet.destination()) != (flow.local, flow.remote) {
+        let (source, destination) = (packet.source(), packet.destination());
+        return Err(format!("the packet is from {source} to {destination}"));
+    }
+    ip_fields(spec, packet)?;
+    header(flow, segment, packet)?;
+    if let Some(expected) = &segment.options {
+        options(flow, expected, &packet.options, tick)?;
+    }
+    payload(flow, segment, packet)?;
+    let sequence = flow.to_script(packet.header.sequence.0);
+    flow.on_outbound(packet.header.flags, sequence, packet.payload.len() as u32);
+    Ok(())
+}
+
+fn ip_fields(spec: &PacketSpec, packet: &TcpPacket) -> Result<(), String> {
+    let ip = packet.ip;
+    if spec.ttl.is_some_and(|ttl| ttl != ip.ttl) {
+        return Err(format!("the TTL is {}", ip.ttl));
+    }
+    // In an expected traffic class of a segment, the bits of ECN are compared, too.
+    if spec.class.is_some_and(|class| class != ip.class) {
+        return Err(format!("the traffic class is {:#x}", ip.class));
+    }
+    let ecn = ip.class & 3;
+    let is_right = match spec.ecn {
+        None => true,
+        Some(Ecn::NotCapable) => ecn == 0,
+        Some(Ecn::Capable1) => ecn == 1,
+        Some(Ecn::Capable0) => ecn == 2,
+        Some(Ecn::Capable) => ecn == 1 || ecn == 2,
+        Some(Ecn::Experienced) => ecn == 3,
+    };
+    match is_right {
+        true => Ok(()),
+        false => Err(format!("the bits of ECN are {ecn}")),
+    }
+}
+
+fn header(flow: &mut Flow, spec: &SegmentSpec, packet: &TcpPacket) -> Result<(), String> {
+    let header = &packet.header;
+    if spec.flags != header.flags {
+        return Err(format!("the flags are not `{}`", letters(spec.flags)));
+    }
+    if header.flags.contains(Flags::SYN) && !spec.is_absolute {
+        flow.learn_initial(spec.range.map(|range| range.start), header.sequence.0);
+    }
+    if let Some(range) = spec.range {
+        let expected = match spec.is_absolute {
+            true => range.start,
+            false => flow.to_wire(range.start),
+        };
+        if expected != header.sequence.0 {
+            return Err(format!("the sequence number is not {}", range.start));
+        }
+    }
+    if spec.length as usize != packet.payload.len() {
+        return Err(format!("the length is not {}", spec.length));
+    }
+    let acknowledgment = header.acknowledgment.0;
+    if spec
+        .acknowledgment
+        .is_some_and(|number| number != acknowledgment)
+    {
+        return Err(format!(
+            "the acknowledgment is not {}",
+            spec.acknowledgment.unwrap_or(0)
+        ));
+    }
+    if spec.window.is_some_and(|window| window != header.window) {
+        return Err(format!("the window is not {}", spec.window.unwrap_or(0)));
+    }
+    if spec.urgent.is_some_and(|urgent| urgent != header.urgent) {
+        return Err(format!("the urgent pointer is {}", header.urgent));
+    }
+    Ok(())
+}
+
+/// Compares options as sets, without padding.
+fn options(
+    flow: &mut Flow,
+    expected: &[TcpOption],
+    actual: &[TcpOption],
+    tick: Option<(Duration, Duration)>,
+) -> Result<(), String> {
+    let mut rest: Vec<&TcpOption> = actual
+        .iter()
+        .filter(|option| !option.is_padding())
+        .collect();
+    for option in expected.iter().filter(|option| !option.is_padding()) {
+        let found = rest.iter().position(|other| match (option, other) {
+            (
+                TcpOption::Timestamps { echo, .. },
+                TcpOption::Timestamps {
+                    echo: other_echo, ..
+                },
+            ) => echo == other_echo,
+            (option, other) => option == *other,
+        });
+        let Some(index) = found else {
+            return Err(format!("the options lack `{option}`"));
+        };
+        let matching = rest.remove(index);
+        if let (TcpOption::Timestamps { value, .. }, TcpOption::Timestamps { value: actual, .. }) =
+            (option, matching)
+        {
+            timestamps(flow, *value, *actual, tick)?;
+        }
+    }
+    match rest.first() {
+        Some(option) => Err(format!("the options have `{option}`")),
+        None => Ok(()),
+    }
+}
+
+/// Notes a value of the host's time stamps; compares its distance from the first one if the tick is known.
+fn timestamps(
+    flow: &mut Flow,
+    expected: u32,
+    actual: u32,
+    tick: Option<(Duration, Duration)>,
+) -> Result<(), String> {
+    if let (Some((script, wire)), Some((tick, tolerance))) = (flow.first_timestamp(), tick) {
+        let expected_ticks = expected.wrapping_sub(script);
+        let actual_ticks = actual.wrapping_sub(wire);
+        let difference = tick * expected_ticks.abs_diff(actual_ticks);
+        if difference > tolerance {
+            return Err(format!(
+                "the time stamp is {actual_ticks} ticks behind the first"
+            ));
+        }
+    }
+    flow.learn_timestamp(expected, actual);
+    Ok(())
+}
+
+/// The payload must be the bytes that the program has written.
+fn payload(flow: &Flow, spec: &SegmentSpec, packet: &TcpPacket) -> Result<(), String> {
+    let sequence = flow.to_script(packet.header.sequence.0);
+    let place = flow.outbound_place(spec.flags, sequence);
+    let expected = pattern(place, packet.payload.len());
+    let pairs = expected.iter().zip(&packet.payload);
+    match pairs.into_iter().position(|(one, other)| one != other) {
+        // A probe of keep-alive or of a zero window may carry one byte of any value below the window.
+        Some(_) if packet.payload.len() == 1 => Ok(()),
+        Some(index) => Err(format!("byte {index} of the payload is not the program's")),
+        None => Ok(()),
+    }
+}
+
+fn letters(flags: Flags) -> String {
+    let all = [
+        (Flags::FIN, 'F'),
+        (Flags::SYN, 'S'),
+        (Flags::RST, 'R'),
+        (Flags::PSH, 'P'),
+        (Flags::URG, 'U'),
+        (Flags::ECE, 'E'),
+        (Flags::CWR, 'W'),
+        (Flags::AE, 'A'),
+        (Flags::ACK, '.'),
+    ];
+    let set = all.iter().filter(|(flag, _)| flags.contains(*flag));
+    match flags == Flags::empty() {
+        true => "-".to_owned(),
+        false => set.map(|(_, letter)| letter).collect(),
+    }
+}
+
+/// A segment of the host in the notation and the numbers of the script.
+pub(super) fn show_segment(flow: &Flow, packet: &TcpPacket) -> String {
+    let header = &packet.header;
+    // Before the host's first SYN, the numbers are those of the wire.
+    let start = flow.to_script(header.sequence.0);
+    let length = packet.payload.len();
+    let end = start.wrapping_add(length as u32);
+    let mut shown = format!("`> {} {start}:{end}({length})", letters(header.flags));
+    if header.flags.contains(Flags::ACK) {
+        let _ = write!(shown, " ack {}", header.acknowledgment.0);
+    }
+    let _ = write!(shown, " win {}", header.window);
+    let options: Vec<String> = packet.options.iter().map(TcpOption::to_string).collect();
+    if !options.is_empty() {
+        let _ = write!(shown, " <{}>", options.join(","));
+    }
+    shown.push('`');
+    shown
+}

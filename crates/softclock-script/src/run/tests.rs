@@ -1,0 +1,146 @@
+use super::*;
+use crate::stack_host::StackHost;
+
+const LISTEN: &str =
+    "0 socket(..., SOCK_STREAM, IPPROTO_TCP) = 3\n+0 bind(3, ..., ...) = 0\n+0 listen(3, 1) = 0\n";
+const SYN: &str = "+0 < S 0:0(0) win 1000 <mss 1000>\n";
+const SYN_ACK: &str = "+0 > S. 0:0(0) ack 1 win 65535 <mss 1460>\n";
+const OPEN: &str = "+0.1 < . 1:1(0) ack 1 win 1000\n+0 accept(3, ..., ...) = 4\n";
+
+fn verdict(parts: &[&str]) -> Verdict {
+    run(&parts.concat(), &["STANDARD"], StackHost::new)
+}
+
+fn difference(parts: &[&str]) -> String {
+    match verdict(parts) {
+        Verdict::Failed(difference) => difference,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_script_that_the_host_obeys_passes() {
+    assert_eq!(
+        verdict(&[LISTEN, SYN, SYN_ACK, OPEN, "+0 //@ silent\n"]),
+        Verdict::Passed
+    );
+}
+
+#[test]
+fn the_first_difference_is_shown_with_its_place() {
+    let wrong_mss = "+0 > S. 0:0(0) ack 1 win 65535 <mss 1000>\n";
+    assert_eq!(
+        difference(&[LISTEN, SYN, wrong_mss]),
+        "5:1: the options lack `mss 1000`: got `> S. 0:0(0) ack 1 win 65535 <mss 1460>` at 0.000000"
+    );
+    let wrong_flags = "+0 > R. 0:0(0) ack 1 win 0\n";
+    assert!(difference(&[LISTEN, SYN, wrong_flags]).starts_with("5:1: the flags are not `R.`"));
+}
+
+#[test]
+fn a_packet_that_is_not_sent_is_a_difference() {
+    assert_eq!(
+        difference(&[LISTEN, "+0.5 > . 1:1(0) ack 1\n"]),
+        "4:1: no packet of the host until 0.500000"
+    );
+}
+
+#[test]
+fn a_packet_at_another_time_is_a_difference() {
+    let late = "+0.5 > S. 0:0(0) ack 1 win 65535 <mss 1460>\n";
+    assert_eq!(
+        difference(&[LISTEN, SYN, late]),
+        "5:1: the packet is sent at 0.000000, but expected at 0.500000"
+    );
+    let tolerant = "--tolerance_usecs=600000\n";
+    assert_eq!(verdict(&[tolerant, LISTEN, SYN, late]), Verdict::Passed);
+}
+
+#[test]
+fn an_unexpected_packet_fails_where_the_next_is_expected_or_silence() {
+    let next = "+0.1 > . 1:1(0) ack 1\n";
+    assert!(difference(&[LISTEN, SYN, next]).starts_with("5:1: the flags are not `.`: got `> S."));
+    assert!(difference(&[LISTEN, SYN, "+0 //@ silent\n"]).starts_with("5:1: unexpected `> S."));
+    assert_eq!(
+        verdict(&[LISTEN, SYN]),
+        Verdict::Passed,
+        "behind the last event"
+    );
+}
+
+#[test]
+fn the_result_of_a_call_is_compared() {
+    let read = |result: &str| format!("+0 read(4, ..., 10) = {result}\n");
+    let nonblocking = "+0 fcntl(4, F_SETFL, O_RDWR | O_NONBLOCK) = 0\n";
+    let open = [LISTEN, SYN, SYN_ACK, OPEN].concat();
+    assert_eq!(
+        verdict(&[&open, nonblocking, &read("-1 EWOULDBLOCK (note)")]),
+        Verdict::Passed
+    );
+    assert_eq!(
+        difference(&[&open, nonblocking, &read("5")]),
+        "9:1: read returned -1 EAGAIN"
+    );
+    assert_eq!(difference(&[&open, &read("0")]), "8:1: read blocks");
+}
+
+#[test]
+fn a_call_that_blocks_returns_at_its_time() {
+    let open = [LISTEN, SYN, SYN_ACK, OPEN].concat();
+    let data = "+0.3 < P. 1:11(10) ack 1 win 1000\n";
+    let read = |end: &str| format!("+0...{end} read(4, ..., 100) = 10\n");
+    assert_eq!(verdict(&[&open, &read("0.3"), data]), Verdict::Passed);
+    assert_eq!(
+        difference(&[&open, &read("0.6"), data]),
+        "9:1: the call at 8:1: read returned at 0.400000"
+    );
+    assert_eq!(
+        difference(&[&open, &read("0.2")]),
+        "the call at 8:1: read has not returned until 0.300000"
+    );
+}
+
+#[test]
+fn what_the_runner_lacks_is_not_applicable() {
+    for (script, reason) in [
+        ("0 `kldload tcpmd5`\n", "command kldload tcpmd5"),
+        (
+            "0 `sysctl -w net.inet.tcp.unheard_of=1`\n",
+            "sysctl net.inet.tcp.unheard_of",
+        ),
+        ("0 %{ assert 1 }%\n", "code in Python"),
+        ("--udp_encapsulation=tcp\n", "TCP over UDP"),
+    ] {
+        assert_eq!(
+            verdict(&[script]),
+            Verdict::NotApplicable(reason.to_owned())
+        );
+    }
+}
+
+#[test]
+fn the_state_of_connections_can_be_searched() {
+    let searched = |count: u8| {
+        format!("+0 `sockstat -4 -P tcp -s -p 8080 | grep -c SYN_RCVD | grep {count}`\n")
+    };
+    assert_eq!(
+        verdict(&[LISTEN, &searched(0), SYN, SYN_ACK, &searched(1)]),
+        Verdict::Passed
+    );
+    assert!(difference(&[LISTEN, &searched(1)]).contains("finds nothing"));
+}
+
+#[test]
+fn an_owner_that_comes_with_its_calls_leaves_segments_waiting() {
+    let open = [LISTEN, SYN, SYN_ACK, OPEN].concat();
+    let data = "+0.1 < . 1:1001(1000) ack 1 win 1000\n+0 < . 1001:2001(1000) ack 1 win 1000\n";
+    let ack = "+0 > . 1:1(0) ack 2001\n";
+    assert_eq!(verdict(&[&open, data, ack]), Verdict::Passed);
+    let lazily = [&open, "//@ owner calls\n", data].concat();
+    assert_eq!(
+        verdict(&[&lazily, "+0 //@ silent\n//@ visit\n", ack]),
+        Verdict::Passed
+    );
+    let late = difference(&[&lazily, ack]);
+    assert!(late.starts_with("11:1: "), "{late}");
+}

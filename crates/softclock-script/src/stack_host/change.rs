@@ -1,0 +1,217 @@
+//! Settings and options of sockets, as those of the stack.
+
+use std::time::Duration;
+
+use softclock_net::stack::{TcpListenSettings, TcpSettings};
+use softclock_net::tcp::congestion::Algorithm;
+use softclock_net::tcp::listen::CookieUse;
+use softclock_net::tcp::peer::Ecn;
+use softclock_net::tcp::settings::{Linger, Settings};
+
+use crate::host::{Refusal, SocketOptions};
+use crate::settings::{EcnUse, Setting};
+
+/// The settings of the sockets that are created next.
+#[derive(Clone, Debug)]
+pub(super) struct Chosen {
+    stack: TcpSettings,
+    listen: TcpListenSettings,
+    ecn: EcnUse,
+}
+
+impl Default for Chosen {
+    fn default() -> Self {
+        Self {
+            stack: TcpSettings::default(),
+            listen: TcpListenSettings::default(),
+            ecn: EcnUse::Off,
+        }
+    }
+}
+
+impl Chosen {
+    /// Changes a setting. Those that the stack does not have are refused, unless the value is what the stack does.
+    pub(super) fn set(&mut self, setting: &Setting) -> Result<(), Refusal> {
+        let connection = &mut self.stack.connection;
+        let listen = &mut self.listen.listen;
+        match setting {
+            Setting::Sack(is_on) => connection.has_sack = *is_on,
+            Setting::Timestamps(is_on) => connection.has_timestamps = *is_on,
+            Setting::WindowScaling(is_on) => connection.has_window_scale = *is_on,
+            Setting::Ecn(ecn) => self.ecn = *ecn,
+            Setting::ReceiveBuffer(bytes) => connection.receive.buffer_bytes = *bytes,
+            Setting::SendBuffer(bytes) => connection.send.buffer = *bytes,
+            Setting::MostBuffer(bytes) => {
+                connection.receive.most_buffer_bytes = *bytes;
+                connection.send.most_buffer = *bytes;
+            }
+            Setting::DropSynFin(is_on) => {
+                listen.drops_syn_fin = *is_on;
+                connection.drops_syn_fin = *is_on;
+            }
+            Setting::InsecureReset(is_on) => {
+                listen.trust.resets_in_window = *is_on;
+                connection.trust.resets_in_window = *is_on;
+            }
+            Setting::InsecureSyn(is_on) => {
+                listen.trust.syns_in_window = *is_on;
+                self.stack.time_wait.trust.syns_in_window = *is_on;
+                connection.trust.syns_in_window = *is_on;
+            }
+            Setting::InitialRto(time) => {
+                connection.syn_timeout = *time;
+                connection.send.initial_timeout = *time;
+                listen.initial_timeout = *time;
+            }
+            Setting::LeastRto(time) => connection.send.minimum_timeout = *time,
+            Setting::AckDelay(time) => connection.receive.ack_delay = *time,
+            Setting::DelaysAcks(true) => {}
+            Setting::DelaysAcks(false) => connection.receive.ack_delay = Duration::ZERO,
+            Setting::KeepAlive(is_on) => connection.keep_alive.is_on = *is_on,
+            Setting::KeepAliveIdle(time) => connection.keep_alive.idle = *time,
+            Setting::KeepAliveInterval(time) => connection.keep_alive.interval = *time,
+            Setting::KeepAliveProbes(count) => {
+                connection.keep_alive.probes = u8::try_from(*count).unwrap_or(u8::MAX);
+            }
+            Setting::Cookies(true) => listen.cookies = CookieUse::WhenFull,
+            Setting::Cookies(false) => listen.cookies = CookieUse::Never,
+            Setting::CookiesOnly(true) => listen.cookies = CookieUse::Always,
+            Setting::CookiesOnly(false) => listen.cookies = CookieUse::WhenFull,
+            Setting::SynQueue(count) => listen.half_open = *count as usize,
+            Setting::TimeWait(time) => self.stack.time_wait.duration = *time,
+            Setting::TimeWaitGivesWay(is_on) => self.stack.time_wait.gives_way = *is_on,
+            Setting::FinWait2(time) => connection.fin_wait_2 = *time,
+            Setting::InitialWindow(segments) => {
+                connection.send.congestion.initial_segments =
+                    u8::try_from(*segments).unwrap_or(u8::MAX);
+            }
+            Setting::LeastMss(bytes) => connection.least_mss = *bytes,
+            Setting::CongestionControl(name) => {
+                connection.send.congestion.algorithm = algorithm(name)?;
+            }
+            Setting::Pacing(is_on) => connection.send.pacing.is_enabled = *is_on,
+            // A new stack knows no paths, and a closed port answers unless the setting says otherwise.
+            Setting::ForgetPaths | Setting::SilentPorts(0) | Setting::PathMtuDiscovery(true) => {}
+            Setting::InsecureAck(false) | Setting::DropSynOptions(false) => {}
+            Setting::IcmpAborts(true) | Setting::PacingRate(0) => {}
+            // The default of the stack gives up later than any script with this setting ends.
+            Setting::ConnectTimeout(_) => {}
+            Setting::RtoSlop(time) => connection.syn_slop = *time,
+            Setting::EcnRetries(count) => {
+                connection.ecn_retries = u8::try_from(*count).unwrap_or(u8::MAX);
+            }
+            other => return Err(unsupported(&format!("setting {other:?}"))),
+        }
+        Ok(())
+    }
+
+    /// The settings of a new stack.
+    pub(super) fn stack_settings(&self) -> TcpSettings {
+        self.stack.clone()
+    }
+
+    /// The settings of a new listener.
+    pub(super) fn listen_settings(
+        &self,
+        backlog: usize,
+        options: &SocketOptions,
+    ) -> Result<TcpListenSettings, Refusal> {
+        let mut settings = self.listen.clone();
+        settings.listen.backlog = backlog.max(1);
+        let accepts_ecn = self.ecn != EcnUse::Off;
+        settings.connection = Some(self.connection(accepts_ecn, options)?);
+        Ok(settings)
+    }
+
+    /// The settings of a connection that the host opens.
+    pub(super) fn connect_settings(&self, options: &SocketOptions) -> Result<Settings, Refusal> {
+        self.connection(self.ecn == EcnUse::Offered, options)
+    }
+
+    fn connection(&self, has_ecn: bool, options: &SocketOptions) -> Result<Settings, Refusal> {
+        let mut settings = self.stack.connection.clone();
+        settings.ecn = match has_ecn {
+            true => Ecn::Classic,
+            false => Ecn::Off,
+        };
+        apply(&mut settings, options)?;
+        Ok(settings)
+    }
+}
+
+/// Puts the stated options of a socket into the settings of its connection.
+pub(super) fn apply(settings: &mut Settings, options: &SocketOptions) -> Result<(), Refusal> {
+    let SocketOptions {
+        receive_buffer,
+        send_buffer,
+        keep_alive,
+        keep_alive_idle,
+        keep_alive_interval,
+        keep_alive_probes,
+        connect_timeout,
+        user_timeout,
+        no_delay,
+        cork,
+        no_options,
+        mss,
+        linger,
+        ttl,
+        class,
+        pacing_rate: _,
+        congestion_control,
+    } = options;
+    if let Some(bytes) = receive_buffer {
+        // A buffer whose size the program states does not grow.
+        settings.receive.buffer_bytes = *bytes;
+        settings.receive.most_buffer_bytes = *bytes;
+    }
+    if let Some(bytes) = send_buffer {
+        settings.send.buffer = *bytes;
+        settings.send.most_buffer = *bytes;
+    }
+    let keep = &mut settings.keep_alive;
+    keep.is_on = keep_alive.unwrap_or(keep.is_on);
+    keep.idle = keep_alive_idle.unwrap_or(keep.idle);
+    keep.interval = keep_alive_interval.unwrap_or(keep.interval);
+    if let Some(probes) = keep_alive_probes {
+        keep.probes = u8::try_from(*probes).unwrap_or(u8::MAX);
+    }
+    if user_timeout.is_some() {
+        settings.send.user_timeout = user_timeout.filter(|time| !time.is_zero());
+    }
+    if let Some(is_on) = no_delay {
+        settings.send.has_nagle = !is_on;
+    }
+    if mss.is_some() {
+        settings.most_mss = *mss;
+    }
+    if let Some(linger) = linger {
+        settings.linger = linger.map_or(Linger::Background, Linger::AtMost);
+    }
+    settings.hop_limit = ttl.unwrap_or(settings.hop_limit);
+    settings.dscp = class.map_or(settings.dscp, |class| class >> 2);
+    if let Some(name) = congestion_control {
+        settings.send.congestion.algorithm = algorithm(name)?;
+    }
+    let missing = [
+        (*cork == Some(true), "TCP_CORK"),
+        (*no_options == Some(true), "TCP_NOOPT"),
+        (connect_timeout.is_some(), "TCP_KEEPINIT"),
+    ];
+    match missing.iter().find(|(is_set, _)| *is_set) {
+        Some((_, name)) => Err(unsupported(&format!("socket option {name}"))),
+        None => Ok(()),
+    }
+}
+
+fn algorithm(name: &str) -> Result<Algorithm, Refusal> {
+    match name {
+        "newreno" | "reno" => Ok(Algorithm::NewReno),
+        "cubic" => Ok(Algorithm::Cubic),
+        other => Err(unsupported(&format!("congestion control {other}"))),
+    }
+}
+
+fn unsupported(what: &str) -> Refusal {
+    Refusal::Unsupported(what.to_owned())
+}

@@ -1,0 +1,405 @@
+//! The host of scripts over softclock's own stack.
+//!
+//! | file | contents |
+//! |---|---|
+//! | `link.rs` | the link to the router, which answers ARP and neighbor discovery |
+//! | `change.rs` | settings and options of sockets |
+
+mod change;
+mod link;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use bytes::Bytes;
+use softclock_core::Instant;
+use softclock_net::checksum::Verify;
+use softclock_net::demux::HashKey;
+use softclock_net::routes::{Prefix, Routes};
+use softclock_net::stack::{BindError, Settings, Stack, TcpError, TcpId, TcpListenerId};
+use softclock_net::tcp::connection::Error;
+use softclock_net::tcp::peer::mss_of_mtu;
+use softclock_net::tcp::state::State as StackState;
+
+use self::change::Chosen;
+use self::link::FromHost;
+use crate::errno::Errno;
+use crate::host::{Host, Listed, Network, Refusal, SocketId, SocketOptions, State};
+use crate::settings::Setting;
+
+/// softclock's stack as the host of a script, with lazy processing.
+pub struct StackHost {
+    network: Network,
+    chosen: Chosen,
+    /// Created when the first socket or the first packet needs it, with the settings chosen until then.
+    stack: Option<Stack<Vec<u8>>>,
+    sockets: BTreeMap<SocketId, Socket>,
+    next_socket: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Socket {
+    Listener(TcpListenerId, SocketAddr),
+    Connection(TcpId),
+}
+
+impl StackHost {
+    /// A host in a network, with the defaults of the stack.
+    ///
+    /// # Errors
+    /// [`Refusal::Unsupported`] if the stack cannot have these addresses.
+    pub fn new(network: &Network) -> Result<Self, Refusal> {
+        routes(network)?;
+        Ok(Self {
+            network: network.clone(),
+            chosen: Chosen::default(),
+            stack: None,
+            sockets: BTreeMap::new(),
+            next_socket: 0,
+        })
+    }
+
+    fn stack(&mut self) -> Result<&mut Stack<Vec<u8>>, Refusal> {
+        if self.stack.is_none() {
+            let mut settings = Settings::new(link::HOST, self.network.mtu);
+            settings.tcp = self.chosen.stack_settings();
+            // A constant key: a script always has the same sequence numbers and ports.
+            self.stack = Some(Stack::new(
+                settings,
+                routes(&self.network)?,
+                HashKey([1, 2]),
+            ));
+        }
+        self.stack
+            .as_mut()
+            .ok_or_else(|| Refusal::Unsupported("no stack".to_owned()))
+    }
+
+    fn insert(&mut self, socket: Socket) -> SocketId {
+        let id = SocketId(self.next_socket);
+        self.next_socket += 1;
+        self.sockets.insert(id, socket);
+        id
+    }
+
+    fn connection(&self, id: SocketId) -> Option<TcpId> {
+        match self.sockets.get(&id) {
+            Some(Socket::Connection(id)) => Some(*id),
+            _ => None,
+        }
+    }
+
+    /// The stack and the connection that a call is about.
+    fn with(&mut self, id: SocketId) -> Result<(&mut Stack<Vec<u8>>, TcpId), Refusal> {
+        let connection = self.connection(id).ok_or(Errno::EBADF)?;
+        Ok((self.stack()?, connection))
+    }
+}
+
+fn routes(network: &Network) -> Result<Routes, Refusal> {
+    let own = Prefix {
+        address: network.local,
+        bits: network.prefix_bits,
+    };
+    Routes::new(vec![own], vec![network.gateway])
+        .map_err(|error| Refusal::Unsupported(format!("addresses: {error}")))
+}
+
+impl Host for StackHost {
+    fn set(&mut self, setting: &Setting) -> Result<(), Refusal> {
+        self.chosen.set(setting)
+    }
+
+    fn listen(
+        &mut self,
+        _now: Instant,
+        local: SocketAddr,
+        backlog: usize,
+        options: &SocketOptions,
+    ) -> Result<SocketId, Refusal> {
+        let settings = self.chosen.listen_settings(backlog, options)?;
+        let listener = self.stack()?.tcp_listen(local, settings).map_err(refusal)?;
+        Ok(self.insert(Socket::Listener(listener, local)))
+    }
+
+    fn accept(&mut self, now: Instant, listener: SocketId) -> Option<(SocketId, SocketAddr)> {
+        let Some(Socket::Listener(listener, _)) = self.sockets.get(&listener).copied() else {
+            return None;
+        };
+        let (id, remote) = self.stack().ok()?.tcp_accept(now, listener)?;
+        Some((self.insert(Socket::Connection(id)), remote))
+    }
+
+    fn close_listener(&mut self, now: Instant, listener: SocketId) {
+        if let Some(Socket::Listener(listener, _)) = self.sockets.remove(&listener)
+            && let Ok(stack) = self.stack()
+        {
+            stack.tcp_close_listener(now, listener);
+        }
+    }
+
+    fn connect(
+        &mut self,
+        now: Instant,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        options: &SocketOptions,
+    ) -> Result<SocketId, Refusal> {
+        let settings = self.chosen.connect_settings(options)?;
+        let stack = self.stack()?;
+        let id = stack.tcp_connect(now, local, remote, Some(settings));
+        let id = id.map_err(refusal)?;
+        stack.tcp_set_pace(id, options.pacing_rate);
+        Ok(self.insert(Socket::Connection(id)))
+    }
+
+    fn state(&self, connection: SocketId) -> State {
+        let id = self.connection(connection);
+        let state = id
+            .zip(self.stack.as_ref())
+            .and_then(|(id, stack)| stack.tcp_state(id));
+        state.map_or(State::Closed, state_of)
+    }
+
+    fn take_error(&mut self, connection: SocketId) -> Option<Errno> {
+        let (stack, id) = self.with(connection).ok()?;
+        stack.tcp_take_error(id).map(errno_of)
+    }
+
+    fn readable(&mut self, now: Instant, connection: SocketId) -> Result<usize, Refusal> {
+        let (stack, id) = self.with(connection)?;
+        stack.tcp_process(now, id);
+        match stack
+            .tcp_connection(id)
+            .map_or(0, |connection| connection.readable())
+        {
+            0 => stack.tcp_peek(now, id, &mut [0]).map_err(failure),
+            bytes => Ok(bytes),
+        }
+    }
+
+    fn read(
+        &mut self,
+        now: Instant,
+        connection: SocketId,
+        most: usize,
+    ) -> Result<Vec<u8>, Refusal> {
+        let (stack, id) = self.with(connection)?;
+        let mut bytes = vec![0; most];
+        let read = stack.tcp_read(now, id, &mut bytes).map_err(failure)?;
+        bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    fn write(
+        &mut self,
+        now: Instant,
+        connection: SocketId,
+        bytes: &[u8],
+    ) -> Result<usize, Refusal> {
+        let (stack, id) = self.with(connection)?;
+        let bytes = Bytes::copy_from_slice(bytes);
+        stack.tcp_write(now, id, bytes).map_err(failure)
+    }
+
+    fn shutdown_write(&mut self, now: Instant, connection: SocketId) -> Result<(), Refusal> {
+        let (stack, id) = self.with(connection)?;
+        stack.tcp_shutdown_write(now, id).map_err(failure)
+    }
+
+    fn close(&mut self, now: Instant, connection: SocketId) {
+        if let Ok((stack, id)) = self.with(connection) {
+            stack.tcp_close(now, id);
+        }
+        self.sockets.remove(&connection);
+    }
+
+    fn change(
+        &mut self,
+        now: Instant,
+        connection: SocketId,
+        options: &SocketOptions,
+    ) -> Result<(), Refusal> {
+        let (stack, id) = self.with(connection)?;
+        let mut result = Ok(());
+        stack.tcp_change(now, id, |settings| {
+            result = change::apply(settings, options)
+        });
+        if options.pacing_rate.is_some() {
+            stack.tcp_set_pace(id, options.pacing_rate);
+        }
+        result
+    }
+
+    fn receive_buffer(&self, connection: SocketId) -> usize {
+        let id = self.connection(connection);
+        let connection = id
+            .zip(self.stack.as_ref())
+            .and_then(|(id, stack)| stack.tcp_connection(id));
+        let Some(connection) = connection else {
+            return 0;
+        };
+        let bytes = connection.receive_buffer() as usize;
+        match connection.state() {
+            // The buffer is made when the connection is established: whole segments, as the peer's SYN was.
+            StackState::SynReceived => {
+                let is_v4 = self.network.local.is_ipv4();
+                bytes.next_multiple_of(mss_of_mtu(self.network.mtu, is_v4).max(1).into())
+            }
+            _ => bytes,
+        }
+    }
+
+    fn connections(&self) -> Vec<Listed> {
+        let Some(stack) = &self.stack else {
+            return Vec::new();
+        };
+        let mut rows = Vec::new();
+        for (&id, socket) in &self.sockets {
+            let Socket::Connection(connection) = *socket else {
+                continue;
+            };
+            let ends = stack
+                .tcp_local(connection)
+                .zip(stack.tcp_remote(connection));
+            if let Some((ends, state)) = ends.zip(stack.tcp_state(connection)) {
+                rows.push(Listed {
+                    id: Some(id),
+                    local: ends.0,
+                    remote: ends.1,
+                    state: state_of(state),
+                });
+            }
+        }
+        self.list_others(stack, &mut rows);
+        rows
+    }
+
+    fn drop_all(&mut self, now: Instant, state: State) -> Result<(), Refusal> {
+        // A connection in TIME-WAIT is forgotten without a segment; one in another state would be reset.
+        if state != State::TimeWait {
+            return Err(Refusal::Unsupported(
+                "dropping connections by their state".to_owned(),
+            ));
+        }
+        let ids: Vec<SocketId> = self.sockets.keys().copied().collect();
+        for socket in ids {
+            if self.state(socket) == state
+                && let Ok((stack, id)) = self.with(socket)
+            {
+                stack.tcp_abort(now, id);
+            }
+        }
+        Ok(())
+    }
+
+    fn on_packet(&mut self, now: Instant, packet: &[u8]) {
+        let frame = link::to_host(packet);
+        if let Ok(stack) = self.stack() {
+            stack.on_frame(now, now, frame, Verify::Yes);
+            while stack.process(now, QUOTA) > 0 {}
+        }
+    }
+
+    fn visit(&mut self, now: Instant) {
+        let ids: Vec<SocketId> = self.sockets.keys().copied().collect();
+        for id in ids {
+            if let Ok((stack, id)) = self.with(id) {
+                stack.tcp_process(now, id);
+            }
+        }
+    }
+
+    fn next_packet(&mut self, now: Instant) -> Option<Vec<u8>> {
+        let stack = self.stack.as_mut()?;
+        loop {
+            match link::from_host(&stack.next_frame()?) {
+                FromHost::Packet(packet) => return Some(packet),
+                FromHost::Question(answer) => {
+                    stack.on_frame(now, now, answer, Verify::Yes);
+                    while stack.process(now, QUOTA) > 0 {}
+                }
+                FromHost::Other => {}
+            }
+        }
+    }
+
+    fn next_timeout(&self) -> Option<Instant> {
+        self.stack.as_ref()?.next_timeout()
+    }
+
+    fn on_timer(&mut self, now: Instant) {
+        if let Some(stack) = &mut self.stack {
+            stack.on_timer(now);
+            while stack.process(now, QUOTA) > 0 {}
+        }
+    }
+}
+
+impl StackHost {
+    /// Lists connections without a socket: half-open ones, those in TIME-WAIT, and those whose owner is gone. The stack
+    /// counts them by state only; their addresses are those of the listener.
+    fn list_others(&self, stack: &Stack<Vec<u8>>, rows: &mut Vec<Listed>) {
+        let local = self.sockets.values().find_map(|socket| match socket {
+            Socket::Listener(_, local) => Some(*local),
+            Socket::Connection(_) => None,
+        });
+        let local = local.unwrap_or(SocketAddr::new(self.network.local, 0));
+        for (state, count) in stack.tcp_states() {
+            let state = state_of(state);
+            let owned = rows.iter().filter(|row| row.state == state).count();
+            let other = Listed {
+                id: None,
+                local,
+                remote: SocketAddr::new(self.network.remote, 0),
+                state,
+            };
+            rows.extend(std::iter::repeat_n(other, count.saturating_sub(owned)));
+        }
+    }
+}
+
+fn state_of(state: StackState) -> State {
+    match state {
+        StackState::SynSent => State::SynSent,
+        StackState::SynReceived => State::SynReceived,
+        StackState::Established => State::Established,
+        StackState::FinWait1 => State::FinWait1,
+        StackState::FinWait2 => State::FinWait2,
+        StackState::CloseWait => State::CloseWait,
+        StackState::Closing => State::Closing,
+        StackState::LastAck => State::LastAck,
+        StackState::TimeWait => State::TimeWait,
+        StackState::Closed => State::Closed,
+    }
+}
+
+fn errno_of(error: Error) -> Errno {
+    match error {
+        Error::Refused => Errno::ECONNREFUSED,
+        Error::Reset => Errno::ECONNRESET,
+        Error::TimedOut => Errno::ETIMEDOUT,
+        _ => Errno::EHOSTUNREACH,
+    }
+}
+
+fn failure(error: TcpError) -> Refusal {
+    Refusal::Errno(match error {
+        TcpError::WouldBlock => Errno::EAGAIN,
+        TcpError::Failed(error) => errno_of(error),
+        _ => Errno::EPIPE,
+    })
+}
+
+fn refusal(error: BindError) -> Refusal {
+    Refusal::Errno(match error {
+        BindError::InUse => Errno::EADDRINUSE,
+        BindError::NotOurAddress => Errno::EADDRNOTAVAIL,
+        BindError::Remote => Errno::EINVAL,
+        BindError::NoRoute => Errno::ENETUNREACH,
+        _ => Errno::ENOBUFS,
+    })
+}
+
+/// The packets that are processed in one call of the stack.
+const QUOTA: usize = 64;
