@@ -295,6 +295,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if event != Interest::default() {
             self.tcp.wake(id, event);
         }
+        self.tcp.wake_for_end(id);
         if events.is_over {
             self.tcp_end(now, id);
         }

@@ -169,6 +169,8 @@ pub(super) struct TcpEndpoint<B> {
     is_ready: bool,
     /// Whether it is in the list of connections with segments that cannot wait.
     is_prompt: bool,
+    /// The ends that the owner was woken for: 1 that of the peer's half, 2 that of the connection.
+    ends_named: u8,
 }
 
 /// What the owner of a connection is about.
@@ -181,6 +183,19 @@ enum Owner {
 }
 
 impl Owner {
+    /// The owner when it waits for this, too: one task may wait to read while another waits to write. An owner that will
+    /// be woken looks at both again.
+    fn waiting_for(self, interest: Interest) -> Self {
+        match self {
+            Self::Busy => Self::Waits(interest),
+            Self::Waits(before) => Self::Waits(Interest {
+                readable: before.readable || interest.readable,
+                writable: before.writable || interest.writable,
+            }),
+            Self::Woken => Self::Woken,
+        }
+    }
+
     /// Whether it waits for one of these.
     fn waits_for(self, event: Interest) -> bool {
         match self {
@@ -250,6 +265,27 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
         }
     }
 
+    /// Wakes the owner of a connection, once each, when the peer has closed its half and when the connection is over:
+    /// tasks may wait for that behind bytes that are not read.
+    fn wake_for_end(&mut self, id: SlotId) {
+        let Some(endpoint) = self.connections.get_mut(id) else {
+            return;
+        };
+        let ends = match endpoint.connection.state() {
+            State::Closed => 2,
+            State::CloseWait | State::Closing | State::LastAck | State::TimeWait => 1,
+            _ => 0,
+        };
+        if ends <= endpoint.ends_named {
+            return;
+        }
+        endpoint.ends_named = ends;
+        if endpoint.owner != Owner::Woken && !endpoint.connection.is_orphan() {
+            endpoint.owner = Owner::Woken;
+            self.woken.push_back(TcpWoken::Connection(TcpId(id)));
+        }
+    }
+
     /// Brings the sum of all memory up to date.
     fn account(&mut self, id: SlotId) {
         if let Some(endpoint) = self.connections.get_mut(id) {
@@ -274,6 +310,7 @@ impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
             owner: Owner::Busy,
             is_ready: false,
             is_prompt: false,
+            ends_named: 0,
         }
     }
 

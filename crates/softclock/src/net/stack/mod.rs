@@ -43,10 +43,12 @@
 
 mod driver;
 mod interface;
+mod listener;
 mod member;
 mod open;
 mod ring;
 mod shared;
+mod tcp;
 mod udp;
 
 use std::fmt;
@@ -63,8 +65,10 @@ pub use softclock_net::routes::{Prefix, RouteError};
 pub use softclock_net::stack::{Architecture, StackCounts};
 
 use driver::Driver;
+pub(crate) use listener::StackListener;
 pub(crate) use member::MemberUdp;
 pub use member::StackShare;
+pub(crate) use tcp::StackTcp;
 pub(crate) use udp::StackUdp;
 
 /// The settings of a stack. See the [module](self) for an example.
