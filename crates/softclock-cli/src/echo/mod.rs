@@ -10,17 +10,15 @@ mod report;
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use futures_lite::future::or;
 use softclock::Runtime;
-use softclock::net::stack::{
-    self, Architecture, LinkAddress, Prefix, Stack, StackError, StackMechanism, StackOptions,
-};
+use softclock::net::stack::{self, Architecture, Prefix, Stack, StackError, StackOptions};
 use softclock::net::{RecvBatch, UdpSocket};
 use softclock::signal::{Signal, Signals};
 use softclock_http::{DEFAULT_SOCKET_MODE, ListenAddress, MetricsEndpoint, Place, StartError};
@@ -28,36 +26,20 @@ use softclock_link::PortError;
 
 use crate::bridge::BridgeError;
 use crate::demo::screen::Drawing;
+use crate::options::StackArgs;
 use crate::values::{seconds, url, whole};
 use report::{Report, Served};
 
 /// The options of `softclock echo`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = NOTES)]
+#[command(
+    after_help = NOTES,
+    mut_arg("dev", |arg| arg.required(true)),
+    mut_arg("address", |arg| arg.required(true)),
+)]
 pub(crate) struct EchoOptions {
-    /// Interface to share with the host; tap:NAME creates a TAP device, whose other end is the host's
-    #[arg(long, value_name = "IF")]
-    dev: String,
-
-    /// Address of the stack with its prefix, such as 192.0.2.7/24 or 2001:db8::7/64; may be repeated
-    #[arg(long, value_name = "A/PREFIX", required = true, value_parser = prefix)]
-    address: Vec<Prefix>,
-
-    /// Router to other networks; once for each version of IP
-    #[arg(long, value_name = "A", value_parser = router)]
-    gateway: Vec<IpAddr>,
-
-    /// The stack's own address on the link [default: a random one]
-    #[arg(long, value_name = "MAC", value_parser = link_address)]
-    link_address: Option<LinkAddress>,
-
-    /// Mechanism that receives and sends frames
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = MechanismName::Auto)]
-    mechanism: MechanismName,
-
-    /// When packets are demultiplexed and processed
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = ArchitectureName::SoftLrp)]
-    architecture: ArchitectureName,
+    #[command(flatten)]
+    stack: StackArgs,
 
     /// Most packets that wait for each of the two services; more are discarded at once
     #[arg(long, value_name = "PACKETS", default_value_t = 256, value_parser = whole(1..=65_536usize))]
@@ -104,30 +86,6 @@ Examples:
   softclock echo --dev eth0 --address 192.0.2.7/24 --address 2001:db8::7/64 --gateway 192.0.2.1
 ";
 
-/// The values of `--mechanism`.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum MechanismName {
-    /// AF_XDP where the driver does it without copies, and has one queue and rxvlan off; else AF_PACKET
-    Auto,
-    /// AF_PACKET
-    Packet,
-    /// AF_XDP, even if the driver copies frames
-    Xdp,
-}
-
-/// The values of `--architecture`.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum ArchitectureName {
-    /// All work when a packet arrives, through one queue
-    Bsd,
-    /// Discard when a packet arrives and its service is behind; all other work at once, too
-    EarlyDemux,
-    /// Discard when a packet arrives and its service is behind; other work when the service asks
-    SoftLrp,
-    /// The same, with the discard in the driver's XDP program; implies --mechanism xdp
-    NiLrp,
-}
-
 /// Serves until a signal arrives, `--duration` is over or the interface is deleted.
 pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
     let failed = |error: io::Error| BridgeError(format!("cannot start: {error}"));
@@ -137,7 +95,7 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
     Runtime::new().map_err(failed)?.block_on(async move {
         let stack = stack::open(&options.stack_options()).map_err(error)?;
         let mut services = Vec::new();
-        for prefix in &options.address {
+        for prefix in &options.stack.address {
             for service in Service::ALL {
                 let address = SocketAddr::new(prefix.address, service.port());
                 let socket = UdpSocket::bind(address).map_err(failed)?;
@@ -176,22 +134,10 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
 
 impl EchoOptions {
     fn stack_options(&self) -> StackOptions {
-        let mut options = StackOptions::new(&self.dev);
-        options.mechanism = match self.mechanism {
-            MechanismName::Auto => StackMechanism::Auto,
-            MechanismName::Packet => StackMechanism::Packet,
-            MechanismName::Xdp => StackMechanism::Xdp,
-        };
-        options.architecture = match self.architecture {
-            ArchitectureName::Bsd => Architecture::Bsd,
-            ArchitectureName::EarlyDemux => Architecture::EarlyDemux,
-            ArchitectureName::SoftLrp => Architecture::SoftLrp,
-            ArchitectureName::NiLrp => Architecture::NiLrp,
-        };
-        options.sockets = (Service::ALL.len() * self.address.len()) as u32;
-        options.addresses.clone_from(&self.address);
-        options.gateways.clone_from(&self.gateway);
-        options.link_address = self.link_address;
+        // Never without an interface, as the option is required here.
+        let dev = self.stack.dev.clone().unwrap_or_default();
+        let mut options = self.stack.options(dev);
+        options.sockets = (Service::ALL.len() * self.stack.address.len()) as u32;
         options.channel.packets = self.channel;
         // The bytes of as many of the longest frames, so that the packets are the limit.
         options.channel.bytes = self.channel.saturating_mul(2048).max(MOST_DATAGRAM);
@@ -205,7 +151,7 @@ impl EchoOptions {
                 continue;
             };
             let host = socket.ip().to_canonical();
-            if self.address.iter().any(|prefix| prefix.address == host) {
+            if self.stack.address.iter().any(|prefix| prefix.address == host) {
                 return Err(BridgeError(format!(
                     "--metrics {address}: {host} is an address of the stack, which has no TCP; give one of this host, \
                      such as 127.0.0.1:9180"
@@ -284,7 +230,7 @@ impl Server {
             "xdp" => "AF_XDP",
             _ => "AF_PACKET",
         };
-        let addresses: Vec<_> = options.address.iter().map(Prefix::to_string).collect();
+        let addresses: Vec<_> = options.stack.address.iter().map(Prefix::to_string).collect();
         let link = self.stack.link_address();
         eprintln!(
             "softclock: UDP echo (port 7), discard (9) and ping at {} on {interface}, by {by}; Ctrl-C ends it",
@@ -384,23 +330,6 @@ fn error(error: StackError) -> BridgeError {
 /// Words an error of the metrics for the user.
 fn not_served(error: StartError) -> BridgeError {
     BridgeError(format!("--metrics: {error}"))
-}
-
-fn prefix(text: &str) -> Result<Prefix, String> {
-    text.parse()
-        .map_err(|_| "write an address and its prefix, such as 192.0.2.7/24".into())
-}
-
-fn router(text: &str) -> Result<IpAddr, String> {
-    text.parse()
-        .map_err(|_| "write an IP address, such as 192.0.2.1".into())
-}
-
-fn link_address(text: &str) -> Result<LinkAddress, String> {
-    match text.parse::<LinkAddress>() {
-        Ok(address) if address.is_host() => Ok(address),
-        _ => Err("write the address of a single host, such as 02:00:00:00:00:01".into()),
-    }
 }
 
 /// Interval between drawings.

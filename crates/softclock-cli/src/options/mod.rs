@@ -1,4 +1,5 @@
-//! The options of `softclock serve` and `softclock proxy`, with a file for each group.
+//! The options of `softclock serve` and `softclock proxy`, with a file for each group. `softclock echo` has those of a
+//! stack, too.
 
 mod content;
 mod limits;
@@ -8,8 +9,10 @@ pub(crate) mod priority;
 mod proxy;
 mod serve;
 mod server;
+mod stack;
 mod upstream;
 
 pub(crate) use proxy::ProxyOptions;
 pub(crate) use serve::ServeOptions;
 pub(crate) use server::ServerOptions;
+pub(crate) use stack::StackArgs;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use softclock::net::stack::StackError;
 use softclock_http::StartError;
 
 /// Displays a start error on one line, with advice.
@@ -21,6 +22,10 @@ impl fmt::Display for Advised<'_> {
                 f,
                 "--pace-burst {burst} is less than --pace {rate}; leave it out for twice --pace"
             ),
+            error @ StartError::StackThreads => write!(f, "{error}; leave out --threads"),
+            error @ StartError::Stack(StackError::NoAddress) => {
+                write!(f, "{error}; give --address A/PREFIX with --dev")
+            }
             StartError::NoUpstream => {
                 f.write_str("cannot pass requests on: give --upstream http://HOST:PORT")
             }
