@@ -169,8 +169,6 @@ pub(super) struct TcpEndpoint<B> {
     is_ready: bool,
     /// Whether it is in the list of connections with segments that cannot wait.
     is_prompt: bool,
-    /// The ends that the owner was woken for: 1 that of the peer's half, 2 that of the connection.
-    ends_named: u8,
 }
 
 /// What the owner of a connection is about.
@@ -265,22 +263,12 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
         }
     }
 
-    /// Wakes the owner of a connection, once each, when the peer has closed its half and when the connection is over:
-    /// tasks may wait for that behind bytes that are not read.
+    /// Wakes the owner of a connection, whatever it waits for.
     fn wake_for_end(&mut self, id: SlotId) {
-        let Some(endpoint) = self.connections.get_mut(id) else {
-            return;
-        };
-        let ends = match endpoint.connection.state() {
-            State::Closed => 2,
-            State::CloseWait | State::Closing | State::LastAck | State::TimeWait => 1,
-            _ => 0,
-        };
-        if ends <= endpoint.ends_named {
-            return;
-        }
-        endpoint.ends_named = ends;
-        if endpoint.owner != Owner::Woken && !endpoint.connection.is_orphan() {
+        if let Some(endpoint) = self.connections.get_mut(id)
+            && endpoint.owner != Owner::Woken
+            && !endpoint.connection.is_orphan()
+        {
             endpoint.owner = Owner::Woken;
             self.woken.push_back(TcpWoken::Connection(TcpId(id)));
         }
@@ -310,7 +298,6 @@ impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
             owner: Owner::Busy,
             is_ready: false,
             is_prompt: false,
-            ends_named: 0,
         }
     }
 
