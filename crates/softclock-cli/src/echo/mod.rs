@@ -64,7 +64,7 @@ pub(crate) struct EchoOptions {
 
 const NOTES: &str = "\
 The stack answers ping and ARP for its addresses, returns UDP datagrams that are sent to port 7 and takes those to \
-port 9. It has no TCP. Datagrams from ports below 1024 are not returned, since two echo services could then keep each \
+port 9. It refuses TCP. Datagrams from ports below 1024 are not returned, since two echo services could then keep each \
 other busy for ever.
 
 The addresses must be free: the host keeps its own, and its traffic is untouched. The host and the stack do not reach \
@@ -151,9 +151,14 @@ impl EchoOptions {
                 continue;
             };
             let host = socket.ip().to_canonical();
-            if self.stack.address.iter().any(|prefix| prefix.address == host) {
+            if self
+                .stack
+                .address
+                .iter()
+                .any(|prefix| prefix.address == host)
+            {
                 return Err(BridgeError(format!(
-                    "--metrics {address}: {host} is an address of the stack, which has no TCP; give one of this host, \
+                    "--metrics {address}: {host} is an address of the stack, which refuses TCP; give one of this host, \
                      such as 127.0.0.1:9180"
                 )));
             }
@@ -230,7 +235,12 @@ impl Server {
             "xdp" => "AF_XDP",
             _ => "AF_PACKET",
         };
-        let addresses: Vec<_> = options.stack.address.iter().map(Prefix::to_string).collect();
+        let addresses: Vec<_> = options
+            .stack
+            .address
+            .iter()
+            .map(Prefix::to_string)
+            .collect();
         let link = self.stack.link_address();
         eprintln!(
             "softclock: UDP echo (port 7), discard (9) and ping at {} on {interface}, by {by}; Ctrl-C ends it",

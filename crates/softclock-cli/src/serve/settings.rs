@@ -39,7 +39,11 @@ pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Set
 /// Returns the settings of the server's own network stack, if `--dev` names an interface for one.
 pub(crate) fn stack(program: &Program) -> Result<Option<StackOptions>, StartError> {
     let options = program.server();
-    let stack = options.stack.dev.clone().map(|dev| options.stack.options(dev));
+    let stack = options
+        .stack
+        .dev
+        .clone()
+        .map(|dev| options.stack.options(dev));
     match &stack {
         Some(_) if options.threads > 1 => Err(StartError::StackThreads),
         Some(stack) if stack.addresses.is_empty() => Err(StartError::Stack(StackError::NoAddress)),

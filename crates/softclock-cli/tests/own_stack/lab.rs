@@ -149,7 +149,11 @@ impl Lab {
     /// Asserts that the small file is served.
     pub(crate) fn assert_serves(&self) {
         let output = self.curl("/small");
-        assert!(output.stdout == content(1024), "{:?}: {output:?}", self.carrier);
+        assert!(
+            output.stdout == content(1024),
+            "{:?}: {output:?}",
+            self.carrier
+        );
     }
 
     /// The state of the server's interface, as its administrator sees it.

@@ -22,7 +22,10 @@ fn curl_gets_small_and_large_files_over_one_connection() {
             // The number of connections that each transfer opened.
             let words = format!("-w %{{num_connects}} -o {target} /large -o /dev/null /small");
             let output = lab.curl(&words);
-            assert_eq!(output.stdout, b"10", "{carrier:?} {architecture}: {output:?}");
+            assert_eq!(
+                output.stdout, b"10",
+                "{carrier:?} {architecture}: {output:?}"
+            );
             assert!(fs::read(target).expect("it was written") == content(LARGE));
         }
     }
@@ -185,6 +188,9 @@ fn mistakes_are_refused_with_advice() {
         let output = command.arg("serve").args(arguments).output();
         let output = output.expect("the program");
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && errors.contains(advice), "{errors}");
+        assert!(
+            !output.status.success() && errors.contains(advice),
+            "{errors}"
+        );
     }
 }

@@ -168,7 +168,8 @@ impl Binder {
             IpAddr::V4(Ipv4Addr::UNSPECIFIED),
             IpAddr::V6(Ipv6Addr::UNSPECIFIED),
         ];
-        let has_version = |any: &IpAddr| self.stack.iter().any(|own| own.is_ipv4() == any.is_ipv4());
+        let has_version =
+            |any: &IpAddr| self.stack.iter().any(|own| own.is_ipv4() == any.is_ipv4());
         let addresses: Vec<_> = match *place {
             Place::All(port) => {
                 let any = any.into_iter().filter(has_version);

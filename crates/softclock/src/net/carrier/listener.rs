@@ -8,9 +8,9 @@ use softclock_linux::socket::tcp::ListenOptions;
 
 use super::TcpIo;
 use crate::net::kernel::Kernel;
-use crate::net::stack::StackListener;
 #[cfg(feature = "memory-net")]
 use crate::net::memory::MemoryListener;
+use crate::net::stack::StackListener;
 #[cfg(feature = "memory-net")]
 use crate::runtime::inner::Inner;
 

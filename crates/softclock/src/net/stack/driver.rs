@@ -26,13 +26,13 @@ use softclock_wire::packet::{Headers, Offload, segments};
 use super::interface::{Interface, Opened};
 use super::ring::SocketRing;
 use super::shared::{Shared, SharedSocket};
-pub(super) use tcp::ends;
 use super::{StackError, StackReport};
 use crate::net::common::Common;
 use crate::runtime::inner::Inner;
 use crate::runtime::ring::Ring;
 use crate::runtime::sources::Sources;
 use crate::time::Sleep;
+pub(super) use tcp::ends;
 
 /// What a driver is made of.
 pub(super) struct Parts {
@@ -408,6 +408,16 @@ impl Driver {
         })
         .await;
         StackError::Gone(self.link.name().into())
+    }
+}
+
+impl Drop for Driver {
+    /// Sends what the last sockets have left to send when they were dropped, such as the ends of streams.
+    fn drop(&mut self) {
+        if !self.is_gone.get() {
+            self.flush();
+            self.interface.flush();
+        }
     }
 }
 

@@ -55,10 +55,7 @@ impl StackListener {
         })
     }
 
-    pub(crate) fn poll_accept(
-        &self,
-        cx: &Context<'_>,
-    ) -> Poll<io::Result<(StackTcp, SocketAddr)>> {
+    pub(crate) fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<(StackTcp, SocketAddr)>> {
         let accept = || {
             let accepted = self.driver.with_tcp(|stack, now| {
                 loop {
@@ -90,7 +87,6 @@ impl StackListener {
 
 impl Drop for StackListener {
     fn drop(&mut self) {
-        self.driver
-            .remove_listener(self.id, self.registration.id());
+        self.driver.remove_listener(self.id, self.registration.id());
     }
 }

@@ -221,7 +221,13 @@ impl StackTcp {
             // The stack is not borrowed while the file is read. No other task runs meanwhile, so the room stays.
             let room = self.room(len)?;
             let mut bytes = Vec::new();
-            match file::read_at(file, &mut bytes, room.min(MOST_AT_ONCE), offset, Wait::Allowed)? {
+            match file::read_at(
+                file,
+                &mut bytes,
+                room.min(MOST_AT_ONCE),
+                offset,
+                Wait::Allowed,
+            )? {
                 0 => Ok(0),
                 _ => self.write(bytes.into()),
             }
@@ -334,7 +340,10 @@ impl StackTcp {
         self.driver.with_tcp(|stack, now| {
             stack.tcp_process(now, self.id);
             // An error stays for the next read or write.
-            if stack.tcp_state(self.id).is_none_or(|state| state == State::Closed) {
+            if stack
+                .tcp_state(self.id)
+                .is_none_or(|state| state == State::Closed)
+            {
                 return Err(io::ErrorKind::NotConnected.into());
             }
             match how {
