@@ -126,10 +126,15 @@ fn start(program: &Program, left: Vec<Inherited>) -> Result<Server, StartError> 
     let server = Server::with(settings::make(program, None)?)
         .threads(options.threads.into())
         .spin_cap(options.spin_cap);
-    match options.events {
-        Some(mechanism) => server.events(mechanism).take_over(left),
-        None => server.take_over(left),
-    }
+    let server = match options.events {
+        Some(mechanism) => server.events(mechanism),
+        None => server,
+    };
+    let server = match settings::stack(program)? {
+        Some(stack) => server.stack(stack),
+        None => server,
+    };
+    server.take_over(left)
 }
 
 /// Reports that the server is ready, to the process that it replaces or to the service manager.

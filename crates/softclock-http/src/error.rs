@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use softclock::Rate;
+use softclock::net::stack::StackError;
 
 use crate::net::address::{ListenAddress, Place};
 use crate::net::tls::TlsError;
@@ -28,6 +29,10 @@ pub enum StartError {
     Listen(ListenAddress, io::Error),
     /// A runtime, or a thread for one, could not be created.
     Runtime(io::Error),
+    /// The server's own network stack cannot be opened.
+    Stack(StackError),
+    /// A server with a network stack of its own was asked to have several threads.
+    StackThreads,
     /// The access log cannot be opened for writing.
     AccessLog(PathBuf, io::Error),
     /// The certificate or its key cannot be used.
@@ -70,6 +75,10 @@ impl fmt::Display for StartError {
                 }
             }
             Self::Runtime(error) => write!(f, "cannot start the runtime: {error}"),
+            Self::Stack(error) => write!(f, "cannot open the stack: {error}"),
+            Self::StackThreads => {
+                f.write_str("cannot serve on a stack with several threads: it belongs to one")
+            }
             Self::AccessLog(path, error) => {
                 write!(f, "cannot write the access log {}: ", path.display())?;
                 explain_log(f, error)
@@ -116,12 +125,14 @@ impl std::error::Error for StartError {
             | Self::AccessLog(_, error)
             | Self::ErrorPage(_, error)
             | Self::Upstream(_, error) => Some(error),
+            Self::Stack(error) => Some(error),
             Self::Tls(error) => Some(error),
             Self::NoCertificate(_)
             | Self::UnusedCertificate
             | Self::PlainOnly(_)
             | Self::SlowBurst { .. }
             | Self::Repeated(_)
+            | Self::StackThreads
             | Self::NoUpstream => None,
         }
     }

@@ -10,17 +10,15 @@ mod report;
 
 use std::cell::Cell;
 use std::io::{self, IsTerminal, Write};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use futures_lite::future::or;
 use softclock::Runtime;
-use softclock::net::stack::{
-    self, Architecture, LinkAddress, Prefix, Stack, StackError, StackMechanism, StackOptions,
-};
+use softclock::net::stack::{self, Architecture, Prefix, Stack, StackError, StackOptions};
 use softclock::net::{RecvBatch, UdpSocket};
 use softclock::signal::{Signal, Signals};
 use softclock_http::{DEFAULT_SOCKET_MODE, ListenAddress, MetricsEndpoint, Place, StartError};
@@ -28,37 +26,20 @@ use softclock_link::PortError;
 
 use crate::bridge::BridgeError;
 use crate::demo::screen::Drawing;
-use crate::options::{Pcap, PcapOptions, not_captured};
+use crate::options::{Pcap, StackArgs, not_captured};
 use crate::values::{seconds, url, whole};
 use report::{Report, Served};
 
 /// The options of `softclock echo`.
 #[derive(Args, Clone, Debug)]
-#[command(after_help = NOTES)]
+#[command(
+    after_help = NOTES,
+    mut_arg("dev", |arg| arg.required(true)),
+    mut_arg("address", |arg| arg.required(true)),
+)]
 pub(crate) struct EchoOptions {
-    /// Interface to share with the host; tap:NAME creates a TAP device, whose other end is the host's
-    #[arg(long, value_name = "IF")]
-    dev: String,
-
-    /// Address of the stack with its prefix, such as 192.0.2.7/24 or 2001:db8::7/64; may be repeated
-    #[arg(long, value_name = "A/PREFIX", required = true, value_parser = prefix)]
-    address: Vec<Prefix>,
-
-    /// Router to other networks; once for each version of IP
-    #[arg(long, value_name = "A", value_parser = router)]
-    gateway: Vec<IpAddr>,
-
-    /// The stack's own address on the link [default: a random one]
-    #[arg(long, value_name = "MAC", value_parser = link_address)]
-    link_address: Option<LinkAddress>,
-
-    /// Mechanism that receives and sends frames
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = MechanismName::Auto)]
-    mechanism: MechanismName,
-
-    /// When packets are demultiplexed and processed
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = ArchitectureName::SoftLrp)]
-    architecture: ArchitectureName,
+    #[command(flatten)]
+    stack: StackArgs,
 
     /// Most packets that wait for each of the two services; more are discarded at once. With ni-lrp, 4 KiB are reserved
     /// for each of them, at each address
@@ -68,9 +49,6 @@ pub(crate) struct EchoOptions {
     /// Address of this host that serves metrics in Prometheus' format, at /metrics; repeatable
     #[arg(long, value_name = "ADDR")]
     metrics: Vec<ListenAddress>,
-
-    #[command(flatten)]
-    pcap: PcapOptions,
 
     /// End after this time [default: on Ctrl-C or SIGTERM]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
@@ -87,7 +65,7 @@ pub(crate) struct EchoOptions {
 
 const NOTES: &str = "\
 The stack answers ping and ARP for its addresses, returns UDP datagrams that are sent to port 7 and takes those to \
-port 9. It has no TCP. Datagrams from ports below 1024 are not returned, since two echo services could then keep each \
+port 9. It refuses TCP. Datagrams from ports below 1024 are not returned, since two echo services could then keep each \
 other busy for ever.
 
 The addresses must be free: the host keeps its own, and its traffic is untouched. The host and the stack do not reach \
@@ -114,30 +92,6 @@ Examples:
   softclock echo --dev eth0 --address 192.0.2.7/24 --address 2001:db8::7/64 --gateway 192.0.2.1
 ";
 
-/// The values of `--mechanism`.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum MechanismName {
-    /// AF_XDP where the driver does it without copies, and has one queue and rxvlan off; else AF_PACKET
-    Auto,
-    /// AF_PACKET
-    Packet,
-    /// AF_XDP, even if the driver copies frames
-    Xdp,
-}
-
-/// The values of `--architecture`.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-enum ArchitectureName {
-    /// All work when a packet arrives, through one queue
-    Bsd,
-    /// Discard when a packet arrives and its service is behind; all other work at once, too
-    EarlyDemux,
-    /// Discard when a packet arrives and its service is behind; other work when the service asks
-    SoftLrp,
-    /// The same, with the discard in the driver's XDP program; implies --mechanism xdp
-    NiLrp,
-}
-
 /// Serves until a signal arrives, `--duration` is over or the interface is deleted.
 pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
     let failed = |error: io::Error| BridgeError(format!("cannot start: {error}"));
@@ -147,7 +101,7 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
     Runtime::new().map_err(failed)?.block_on(async move {
         let stack = stack::open(&options.stack_options()).map_err(error)?;
         let mut services = Vec::new();
-        for prefix in &options.address {
+        for prefix in &options.stack.address {
             for service in Service::ALL {
                 let address = SocketAddr::new(prefix.address, service.port());
                 let socket = UdpSocket::bind(address).map_err(failed)?;
@@ -161,7 +115,7 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
             }
         }
         let server = Rc::new(Server {
-            pcap: Pcap::watch(&stack, &options.pcap),
+            pcap: Pcap::watch(&stack, &options.stack.pcap),
             stack,
             architecture: options.stack_options().architecture,
             services,
@@ -187,23 +141,10 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
 
 impl EchoOptions {
     fn stack_options(&self) -> StackOptions {
-        let mut options = StackOptions::new(&self.dev);
-        options.mechanism = match self.mechanism {
-            MechanismName::Auto => StackMechanism::Auto,
-            MechanismName::Packet => StackMechanism::Packet,
-            MechanismName::Xdp => StackMechanism::Xdp,
-        };
-        options.architecture = match self.architecture {
-            ArchitectureName::Bsd => Architecture::Bsd,
-            ArchitectureName::EarlyDemux => Architecture::EarlyDemux,
-            ArchitectureName::SoftLrp => Architecture::SoftLrp,
-            ArchitectureName::NiLrp => Architecture::NiLrp,
-        };
-        options.sockets = (Service::ALL.len() * self.address.len()) as u32;
-        options.addresses.clone_from(&self.address);
-        options.gateways.clone_from(&self.gateway);
-        options.link_address = self.link_address;
-        options.capture = self.pcap.settings();
+        // Never without an interface, as the option is required here.
+        let dev = self.stack.dev.clone().unwrap_or_default();
+        let mut options = self.stack.options(dev);
+        options.sockets = (Service::ALL.len() * self.stack.address.len()) as u32;
         options.channel.packets = self.channel;
         // The bytes of as many of the longest frames, so that the packets are the limit.
         options.channel.bytes = self.channel.saturating_mul(2048).max(MOST_DATAGRAM);
@@ -217,9 +158,14 @@ impl EchoOptions {
                 continue;
             };
             let host = socket.ip().to_canonical();
-            if self.address.iter().any(|prefix| prefix.address == host) {
+            if self
+                .stack
+                .address
+                .iter()
+                .any(|prefix| prefix.address == host)
+            {
                 return Err(BridgeError(format!(
-                    "--metrics {address}: {host} is an address of the stack, which has no TCP; give one of this host, \
+                    "--metrics {address}: {host} is an address of the stack, which refuses TCP; give one of this host, \
                      such as 127.0.0.1:9180"
                 )));
             }
@@ -298,7 +244,12 @@ impl Server {
             "xdp" => "AF_XDP",
             _ => "AF_PACKET",
         };
-        let addresses: Vec<_> = options.address.iter().map(Prefix::to_string).collect();
+        let addresses: Vec<_> = options
+            .stack
+            .address
+            .iter()
+            .map(Prefix::to_string)
+            .collect();
         let link = self.stack.link_address();
         eprintln!(
             "softclock: UDP echo (port 7), discard (9) and ping at {} on {interface}, by {by}; Ctrl-C ends it",
@@ -404,23 +355,6 @@ fn error(error: StackError) -> BridgeError {
 /// Words an error of the metrics for the user.
 fn not_served(error: StartError) -> BridgeError {
     BridgeError(format!("--metrics: {error}"))
-}
-
-fn prefix(text: &str) -> Result<Prefix, String> {
-    text.parse()
-        .map_err(|_| "write an address and its prefix, such as 192.0.2.7/24".into())
-}
-
-fn router(text: &str) -> Result<IpAddr, String> {
-    text.parse()
-        .map_err(|_| "write an IP address, such as 192.0.2.1".into())
-}
-
-fn link_address(text: &str) -> Result<LinkAddress, String> {
-    match text.parse::<LinkAddress>() {
-        Ok(address) if address.is_host() => Ok(address),
-        _ => Err("write the address of a single host, such as 02:00:00:00:00:01".into()),
-    }
 }
 
 /// Interval between drawings.

@@ -10,9 +10,11 @@ pub(crate) mod priority;
 mod proxy;
 mod serve;
 mod server;
+mod stack;
 mod upstream;
 
 pub(crate) use pcap::{Pcap, PcapOptions, not_captured};
 pub(crate) use proxy::ProxyOptions;
 pub(crate) use serve::ServeOptions;
 pub(crate) use server::ServerOptions;
+pub(crate) use stack::StackArgs;

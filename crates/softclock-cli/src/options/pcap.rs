@@ -15,7 +15,7 @@ use crate::values::whole;
 #[derive(Args, Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PcapOptions {
     /// Write the frames that the stack receives and sends to this file (pcapng), for Wireshark; it must not exist
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "dev")]
     pcap: Option<PathBuf>,
 
     /// Most bytes of each frame in the file [default: all]

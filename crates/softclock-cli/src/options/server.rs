@@ -12,6 +12,7 @@ use super::limits::LimitOptions;
 use super::operation::OperationOptions;
 use super::pacing::PacingOptions;
 use super::priority::priority;
+use super::stack::StackArgs;
 use crate::logging::LogLevel;
 use crate::values::{mechanism, percent, seconds, whole};
 
@@ -81,6 +82,9 @@ pub(crate) struct ServerOptions {
 
     #[command(flatten)]
     pub(crate) limits: LimitOptions,
+
+    #[command(flatten)]
+    pub(crate) stack: StackArgs,
 }
 
 impl ServerOptions {

@@ -118,11 +118,20 @@ impl Supervisor {
         let program = self.program.borrow();
         let fixed = |options: &ServerOptions| {
             let priority = options.priority;
-            (options.threads, options.spin_cap, options.events, priority)
+            let stack = &options.stack;
+            (
+                options.threads,
+                options.spin_cap,
+                options.events,
+                priority,
+                stack.clone(),
+            )
         };
         // The threads are running already, so these settings cannot change.
         if fixed(old.server()) != fixed(program.server()) {
-            tracing::warn!("threads, spin-cap, events and priority change at the next start only");
+            tracing::warn!(
+                "threads, spin-cap, events, priority and the stack change at the next start only"
+            );
         }
         let addresses = self.control.local_addresses().len();
         let summary = changes::summary([&old, &program], has_new_certificate, addresses);

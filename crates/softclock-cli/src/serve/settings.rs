@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::time::SystemTime;
 
+use softclock::net::stack::{StackError, StackOptions};
 use softclock_http::{
     AccessLog, InputKind, LogTarget, Settings, StartError, Tls, Validity, WorkerOptions,
 };
@@ -35,10 +36,26 @@ pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Set
     Ok(settings)
 }
 
+/// Returns the settings of the server's own network stack, if `--dev` names an interface for one.
+pub(crate) fn stack(program: &Program) -> Result<Option<StackOptions>, StartError> {
+    let options = program.server();
+    let stack = options
+        .stack
+        .dev
+        .clone()
+        .map(|dev| options.stack.options(dev));
+    match &stack {
+        Some(_) if options.threads > 1 => Err(StartError::StackThreads),
+        Some(stack) if stack.addresses.is_empty() => Err(StartError::Stack(StackError::NoAddress)),
+        _ => Ok(stack),
+    }
+}
+
 /// Finds mistakes without listening or writing, and warns of a certificate that expires soon.
 pub(crate) fn check(program: &Program) -> Result<(), StartError> {
     let settings = without_log(program, InputKind::Any)?;
     settings.check()?;
+    stack(program)?;
     match validity(settings.tls.as_ref()) {
         Validity::Invalid(error) => return Err(StartError::Tls(error)),
         Validity::ExpiresSoon(warning) => logging::complain(&warning.to_string()),

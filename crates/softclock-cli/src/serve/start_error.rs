@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::options::not_captured;
+use softclock::net::stack::StackError;
 use softclock_http::StartError;
 
 /// Displays a start error on one line, with advice.
@@ -21,6 +23,13 @@ impl fmt::Display for Advised<'_> {
                 f,
                 "--pace-burst {burst} is less than --pace {rate}; leave it out for twice --pace"
             ),
+            error @ StartError::StackThreads => write!(f, "{error}; leave out --threads"),
+            error @ StartError::Stack(StackError::NoAddress) => {
+                write!(f, "{error}; give --address A/PREFIX with --dev")
+            }
+            StartError::Stack(StackError::Capture(path, error)) => {
+                f.write_str(&not_captured(path, error))
+            }
             StartError::NoUpstream => {
                 f.write_str("cannot pass requests on: give --upstream http://HOST:PORT")
             }

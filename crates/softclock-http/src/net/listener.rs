@@ -7,7 +7,7 @@ mod tests;
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdTcp};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdTcp};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
@@ -26,8 +26,15 @@ use share::{Either, Open, Share, SocketPath, WeakShare};
 /// A listening socket that belongs to no thread yet.
 #[derive(Debug)]
 pub(crate) struct Bound {
-    share: Share,
+    socket: BoundSocket,
     tls: bool,
+}
+
+#[derive(Debug)]
+enum BoundSocket {
+    Kernel(Share),
+    /// An address of the stack of the thread's runtime, which binds it when the thread begins to listen.
+    Stack(SocketAddr),
 }
 
 /// A listening socket in the current runtime.
@@ -41,15 +48,29 @@ pub(crate) struct Listener {
 impl Bound {
     /// Returns the address that clients use, with the real port.
     pub(crate) fn local_address(&self) -> io::Result<ListenAddress> {
+        let place = match &self.socket {
+            BoundSocket::Kernel(share) => share.with(Open::place)?,
+            BoundSocket::Stack(address) => Place::One(*address),
+        };
         Ok(ListenAddress {
-            place: self.share.with(Open::place)?,
+            place,
             tls: self.tls,
         })
     }
 
     /// Registers the socket with the current runtime.
     pub(crate) fn listen(self) -> io::Result<Listener> {
-        let socket = self.share.with(|open| match &open.socket {
+        let share = match self.socket {
+            BoundSocket::Kernel(share) => share,
+            BoundSocket::Stack(address) => {
+                return Ok(Listener {
+                    socket: Either::Tcp(TcpListener::bind(address)?),
+                    tls: self.tls,
+                    _share: None,
+                });
+            }
+        };
+        let socket = share.with(|open| match &open.socket {
             Either::Tcp(listener) => listener
                 .try_clone()
                 .and_then(TcpListener::from_std)
@@ -62,7 +83,7 @@ impl Bound {
         Ok(Listener {
             socket: socket?,
             tls: self.tls,
-            _share: Some(self.share),
+            _share: Some(share),
         })
     }
 }
@@ -101,6 +122,8 @@ pub(crate) struct Binder {
     left: Vec<Left>,
     /// The sockets of bound places, as long as a thread has them open.
     known: Vec<(Place, Vec<WeakShare>)>,
+    /// The addresses of the runtime's own stack, which serves them in place of the kernel.
+    stack: Vec<IpAddr>,
 }
 
 /// A listening socket that the previous process handed over.
@@ -132,6 +155,39 @@ impl Binder {
         binder
     }
 
+    /// Leaves these addresses, and the unspecified ones, to the stack of the runtime, which has one thread.
+    #[must_use]
+    pub(crate) fn with_stack(mut self, addresses: Vec<IpAddr>) -> Self {
+        self.stack = addresses;
+        self
+    }
+
+    /// Returns the addresses of the stack at which it listens for this place; empty if the place is the kernel's.
+    fn of_stack(&self, place: &Place) -> io::Result<Vec<SocketAddr>> {
+        let any = [
+            IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+            IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        ];
+        let has_version =
+            |any: &IpAddr| self.stack.iter().any(|own| own.is_ipv4() == any.is_ipv4());
+        let addresses: Vec<_> = match *place {
+            Place::All(port) => {
+                let any = any.into_iter().filter(has_version);
+                any.map(|address| SocketAddr::new(address, port)).collect()
+            }
+            Place::One(address) => {
+                let ip = address.ip();
+                let is_own = self.stack.contains(&ip) || (ip.is_unspecified() && has_version(&ip));
+                is_own.then_some(address).into_iter().collect()
+            }
+            Place::Unix(_) | Place::Systemd(_) => Vec::new(),
+        };
+        if addresses.iter().any(|address| address.port() == 0) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, NO_PORT));
+        }
+        Ok(addresses)
+    }
+
     /// Returns the sockets of an address, one list for each thread. After an error no socket of it is open.
     ///
     /// If a thread or the previous process still listens at this place, with TLS or without, its sockets are shared.
@@ -141,6 +197,16 @@ impl Binder {
         socket_mode: u32,
         threads: usize,
     ) -> Result<Vec<Vec<Bound>>, StartError> {
+        let failed = |error| StartError::Listen(address.clone(), error);
+        let of_stack = self.of_stack(&address.place).map_err(failed)?;
+        if !of_stack.is_empty() {
+            let tls = address.tls;
+            let bound = |address| Bound {
+                socket: BoundSocket::Stack(address),
+                tls,
+            };
+            return Ok(vec![of_stack.into_iter().map(bound).collect()]);
+        }
         // All threads accept on each socket of the service manager; other sockets are distributed over the threads.
         let shares = match &address.place {
             Place::Systemd(name) => {
@@ -152,9 +218,12 @@ impl Binder {
                 shares.map(|shares| spread(&shares, threads))
             }
         };
-        let shares = shares.map_err(|error| StartError::Listen(address.clone(), error))?;
+        let shares = shares.map_err(failed)?;
         let tls = address.tls;
-        let bound = |share| Bound { share, tls };
+        let bound = |share| Bound {
+            socket: BoundSocket::Kernel(share),
+            tls,
+        };
         let of_thread = |shares: Vec<Share>| shares.into_iter().map(bound).collect();
         Ok(shares.into_iter().map(of_thread).collect())
     }
@@ -368,6 +437,8 @@ fn remove_stale(path: &Path) -> io::Result<()> {
     }
     Ok(())
 }
+
+const NO_PORT: &str = "a listener of the stack needs a port other than 0";
 
 const NOTHING_PASSED: &str =
     "no such socket was passed; start it by a systemd socket unit, or listen on IP:PORT";

@@ -6,6 +6,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -82,12 +83,14 @@ pub(crate) struct Change {
 }
 
 impl Control {
-    /// Binds the addresses of the settings, except those for which a socket `left` by another process listens already.
+    /// Binds the addresses of the settings, except those for which a socket `left` by another process listens already, and
+    /// those that the runtime's own `stack` serves.
     /// Returns a receiver of commands for each thread, which already contains the command to listen.
     pub(crate) fn bind(
         settings: Settings,
         threads: usize,
         left: Vec<Inherited>,
+        stack: Vec<IpAddr>,
     ) -> Result<(Self, Vec<Receiver<Command>>), StartError> {
         let settings = settings.checked()?;
         let (senders, receivers) = (0..threads)
@@ -96,7 +99,7 @@ impl Control {
         let control = Self {
             shared: Rc::new(Shared {
                 threads: senders,
-                binder: Binder::taking_over(left).into(),
+                binder: Binder::taking_over(left).with_stack(stack).into(),
                 settings: RefCell::new(settings.clone()),
                 listening: RefCell::default(),
                 metrics: Endpoints::default(),

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use softclock::net::Inherited;
+use softclock::net::stack::{self, Stack, StackOptions};
 use softclock::{Mechanism, Runtime};
 
 use crate::error::StartError;
@@ -26,6 +27,7 @@ pub struct Builder {
     settings: Settings,
     threads: usize,
     runtime: softclock::Builder,
+    stack: Option<StackOptions>,
 }
 
 impl Builder {
@@ -72,6 +74,17 @@ impl Builder {
         self
     }
 
+    /// Gives the server a network stack of its own. Addresses to listen on that are the stack's, or unspecified, are
+    /// served by the stack, and so are connections to upstreams that it has a route to; all others are the kernel's. A
+    /// server with a stack has one thread.
+    #[must_use]
+    pub fn stack(self, options: StackOptions) -> Self {
+        Self {
+            stack: Some(options),
+            ..self
+        }
+    }
+
     /// Binds all addresses, and starts all threads but the first, which is the caller of [`Server::run`].
     ///
     /// # Errors
@@ -87,9 +100,19 @@ impl Builder {
     /// # Errors
     /// As [`bind`](Self::bind). The other process can then continue.
     pub fn take_over(self, sockets: Vec<Inherited>) -> Result<Server, StartError> {
-        let (control, mut commands) = Control::bind(self.settings, self.threads, sockets)?;
-        let first = commands.remove(0);
+        if self.stack.is_some() && self.threads > 1 {
+            return Err(StartError::StackThreads);
+        }
         let runtime = start_runtime(&self.runtime)?;
+        let stack = self.stack.map(|options| {
+            let opened = runtime.block_on(async { stack::open(&options) });
+            opened.map_err(StartError::Stack)
+        });
+        let stack = stack.transpose()?;
+        let own = stack.iter().flat_map(Stack::addresses);
+        let own = own.map(|prefix| prefix.address).collect();
+        let (control, mut commands) = Control::bind(self.settings, self.threads, sockets, own)?;
+        let first = commands.remove(0);
         // Each thread holds a sender until it ends, so that `ended` closes with the last of them.
         let (running, ended) = async_channel::bounded(1);
         let others = commands
@@ -109,6 +132,7 @@ impl Builder {
             control,
             others,
             ended,
+            stack,
         })
     }
 }
@@ -159,6 +183,7 @@ pub struct Server {
     others: Vec<JoinHandle<usize>>,
     /// Closes when the other threads have ended.
     ended: Receiver<Infallible>,
+    stack: Option<Stack>,
 }
 
 impl Server {
@@ -173,6 +198,7 @@ impl Server {
             settings,
             threads: 1,
             runtime: Runtime::builder().spin_cap(DEFAULT_SPIN_CAP),
+            stack: None,
         }
     }
 
@@ -185,6 +211,11 @@ impl Server {
     /// Returns the mechanism by which the server learns which sockets are ready.
     pub fn mechanism(&self) -> Mechanism {
         self.runtime.mechanism()
+    }
+
+    /// Returns the server's own stack, if it has one.
+    pub fn stack(&self) -> Option<&Stack> {
+        self.stack.as_ref()
     }
 
     /// Returns a handle that changes the server while it runs. Use it in tasks of the runtime of [`run`](Self::run).
@@ -204,6 +235,7 @@ impl Server {
             control,
             others,
             ended,
+            stack,
         } = self;
         let cut = runtime.block_on(async {
             let worker = control.worker()();
@@ -212,6 +244,17 @@ impl Server {
                 softclock::spawn_local(async move { obey(commands, &worker).await })
             };
             control.start_metrics();
+            if let Some(stack) = stack {
+                let captured = stack.clone();
+                softclock::spawn_local(async move {
+                    let end = captured.capture_ended().await;
+                    tracing::error!("the capture ends, and the server goes on: {end}");
+                });
+                softclock::spawn_local(async move {
+                    let error = stack.ended().await;
+                    tracing::error!("{error}: its addresses are served no more");
+                });
+            }
             shutdown.await;
             // The other threads drain at the same time as this one.
             control.close();

@@ -2,7 +2,7 @@
 //!
 //! Every call on a socket ends in a trigger state of its kind. A socket belongs to the runtime of the thread that
 //! created it. Each type hides its carrier (`carrier`): a descriptor of the kernel (`kernel`), an endpoint of a network
-//! stack in this process ([`stack`], UDP only) or, for tests, a queue in memory (`memory`). It therefore gives no access
+//! stack in this process ([`stack`]) or, for tests, a queue in memory (`memory`). It therefore gives no access
 //! to a raw descriptor.
 //!
 //! Writes to a TCP stream can be paced ([`Pacing`]): soft events send them in pieces, evenly over time.

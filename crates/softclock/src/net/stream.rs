@@ -245,7 +245,7 @@ impl TcpStream {
     /// by the loss and by arriving data. Makes no system call. [`Mechanism::Select`](crate::Mechanism) does not
     /// report a loss.
     pub fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
-        self.io.registration().poll_lost(cx)
+        self.io.poll_lost(cx)
     }
 
     /// Ready when a [`read`](Self::read) may return data, the end of the stream, or an error; it may still have to
@@ -259,7 +259,7 @@ impl TcpStream {
     /// by the end and by arriving data. Makes no system call. [`Mechanism::Select`](crate::Mechanism) does not report
     /// the end.
     pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
-        self.io.registration().poll_ended(cx)
+        self.io.poll_ended(cx)
     }
 
     /// Removes the tasks that wait to read, so that arriving data does not wake them until they poll again. Use it

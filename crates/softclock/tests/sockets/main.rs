@@ -27,6 +27,16 @@ macro_rules! conformance {
     ($($carrier:ident => $address:ident by $by:expr, $pacing:expr;)*) => {$(
         mod $carrier {
             use super::*;
+            conformance!(@streams $address $by, $pacing);
+            conformance!(@tests $address $by, $pacing;
+                listeners_share_a_port_when_asked
+                a_batch_is_one_trigger_state
+                a_short_batch_is_not_asked_for_more
+            );
+            conformance!(@datagrams $address $by, $pacing);
+        }
+    )*};
+    (@streams $address:ident $by:expr, $pacing:expr) => {
             conformance!(@tests $address $by, $pacing;
                 a_stream_carries_bytes_both_ways
                 large_transfers_wait_for_the_reader
@@ -44,17 +54,12 @@ macro_rules! conformance {
                 one_task_reads_while_another_writes
                 a_dropped_read_loses_nothing
                 a_busy_port_is_an_error
-                listeners_share_a_port_when_asked
                 a_reader_that_never_waits_lets_others_run
                 a_long_write_lets_others_run
                 files_are_sent_behind_what_was_written
-                a_batch_is_one_trigger_state
-                a_short_batch_is_not_asked_for_more
                 calls_are_trigger_states_of_their_kind
             );
-            conformance!(@datagrams $address $by, $pacing);
-        }
-    )*};
+    };
     (@datagrams $address:ident $by:expr, $pacing:expr) => {
         conformance!(@tests $address $by, $pacing;
             datagrams_keep_their_bounds
@@ -104,7 +109,29 @@ conformance! {
     paced_in_memory_by_waking => Ipv4Addr by Memory, Some(Pacing { buffer_bytes: Some(0), ..paced() });
 }
 
-/// The part of the suite that is about UDP, for stacks without TCP.
+/// The parts of the suite for stacks, whose sockets cannot share a port.
+macro_rules! stack_conformance {
+    ($($carrier:ident => $address:ident by $by:expr, $pacing:expr;)*) => {$(
+        mod $carrier {
+            use super::*;
+            conformance!(@streams $address $by, $pacing);
+            conformance!(@datagrams $address $by, $pacing);
+        }
+    )*};
+}
+
+stack_conformance! {
+    soft_lrp_v4 => Ipv4Addr by Stack(Architecture::SoftLrp), None;
+    soft_lrp_v6 => Ipv6Addr by Stack(Architecture::SoftLrp), None;
+    early_demux_v4 => Ipv4Addr by Stack(Architecture::EarlyDemux), None;
+    bsd_v4 => Ipv4Addr by Stack(Architecture::Bsd), None;
+    bsd_v6 => Ipv6Addr by Stack(Architecture::Bsd), None;
+    ni_lrp_v4 => Ipv4Addr by Stack(Architecture::NiLrp), None;
+    ni_lrp_v6 => Ipv6Addr by Stack(Architecture::NiLrp), None;
+    paced_soft_lrp_v4 => Ipv4Addr by Stack(Architecture::SoftLrp), Some(paced());
+}
+
+/// The part of the suite that is about UDP, for threads that share a stack.
 macro_rules! datagram_conformance {
     ($($carrier:ident => $address:ident by $by:expr;)*) => {$(
         mod $carrier {
@@ -115,13 +142,6 @@ macro_rules! datagram_conformance {
 }
 
 datagram_conformance! {
-    soft_lrp_v4 => Ipv4Addr by Stack(Architecture::SoftLrp);
-    soft_lrp_v6 => Ipv6Addr by Stack(Architecture::SoftLrp);
-    early_demux_v4 => Ipv4Addr by Stack(Architecture::EarlyDemux);
-    ni_lrp_v4 => Ipv4Addr by Stack(Architecture::NiLrp);
-    ni_lrp_v6 => Ipv6Addr by Stack(Architecture::NiLrp);
-    bsd_v4 => Ipv4Addr by Stack(Architecture::Bsd);
-    bsd_v6 => Ipv6Addr by Stack(Architecture::Bsd);
     shared_soft_lrp_v4 => Ipv4Addr by Shared(Architecture::SoftLrp);
     shared_soft_lrp_v6 => Ipv6Addr by Shared(Architecture::SoftLrp);
     shared_bsd_v4 => Ipv4Addr by Shared(Architecture::Bsd);

@@ -327,18 +327,20 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp_settle(now, id);
     }
 
-    /// Asks that [`tcp_next_woken`](Self::tcp_next_woken) names the connection when it is ready for `interest`. Returns
-    /// false, and asks for nothing, if it is ready already, or closed. Processes what has arrived.
+    /// Asks that [`tcp_next_woken`](Self::tcp_next_woken) names the connection when it is ready for `interest`, besides
+    /// what was asked for before. Returns false, and asks for nothing, if it is ready already, or closed. Processes what
+    /// has arrived.
+    ///
+    /// A connection is also named once, unasked, when the peer has closed its half or the connection is over.
     pub fn tcp_wait(&mut self, now: Instant, id: TcpId, interest: Interest) -> bool {
         self.tcp_process(now, id);
         let Some(endpoint) = self.tcp.connections.get_mut(id.0) else {
             return false;
         };
         let is_ready = endpoint.readiness().intersects(interest);
-        endpoint.owner = match is_ready {
-            true => Owner::Busy,
-            false => Owner::Waits(interest),
-        };
+        if !is_ready {
+            endpoint.owner = endpoint.owner.waiting_for(interest);
+        }
         endpoint.channel.release();
         !is_ready
     }
@@ -355,7 +357,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                         endpoint.owner = Owner::Busy;
                         true
                     }
-                    // The owner has asked again meanwhile.
                     Some(_) | None => false,
                 },
             };
@@ -456,6 +457,23 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             endpoint.connection.set_pace(bytes_per_second);
             self.tcp.mark_ready(id.0);
         }
+    }
+
+    /// Sets whether a short segment waits while another is in flight: [`SendSettings::has_nagle`] of this connection.
+    ///
+    /// [`SendSettings::has_nagle`]: crate::tcp::send::SendSettings::has_nagle
+    pub fn tcp_set_nagle(&mut self, now: Instant, id: TcpId, has_nagle: bool) {
+        self.tcp_at(now);
+        if let Some(endpoint) = self.tcp.connections.get_mut(id.0) {
+            endpoint.connection.set_nagle(has_nagle);
+            self.tcp.mark_ready(id.0);
+        }
+    }
+
+    /// The bytes that were written and that the peer has not acknowledged.
+    pub fn tcp_unacknowledged(&self, id: TcpId) -> usize {
+        let connection = self.tcp_connection(id);
+        connection.map_or(0, Connection::unacknowledged)
     }
 
     /// Changes the settings of a connection: see [`Connection::change_settings`].

@@ -268,12 +268,18 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             }
         };
         self.tcp.counts.segments_received += 1;
-        let events = endpoint.connection.on_segment(
+        let connection = &mut endpoint.connection;
+        let may_receive = connection.state().may_receive();
+        let events = connection.on_segment(
             arrival,
             (&parsed.header, &parsed.options),
             payload,
             self.tcp.shared.challenges(),
         );
+        if may_receive && !connection.state().may_receive() {
+            // Tasks may wait for the peer's FIN behind bytes that are not read.
+            self.tcp.wake_for_end(id);
+        }
         self.tcp_apply(now, id, events);
     }
 
@@ -296,6 +302,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.tcp.wake(id, event);
         }
         if events.is_over {
+            self.tcp.wake_for_end(id);
             self.tcp_end(now, id);
         }
     }

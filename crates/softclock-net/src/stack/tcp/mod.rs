@@ -181,6 +181,19 @@ enum Owner {
 }
 
 impl Owner {
+    /// The owner when it waits for this, too: one task may wait to read while another waits to write. An owner that will
+    /// be woken looks at both again.
+    fn waiting_for(self, interest: Interest) -> Self {
+        match self {
+            Self::Busy => Self::Waits(interest),
+            Self::Waits(before) => Self::Waits(Interest {
+                readable: before.readable || interest.readable,
+                writable: before.writable || interest.writable,
+            }),
+            Self::Woken => Self::Woken,
+        }
+    }
+
     /// Whether it waits for one of these.
     fn waits_for(self, event: Interest) -> bool {
         match self {
@@ -245,6 +258,17 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
             return;
         };
         if endpoint.owner.waits_for(event) {
+            endpoint.owner = Owner::Woken;
+            self.woken.push_back(TcpWoken::Connection(TcpId(id)));
+        }
+    }
+
+    /// Wakes the owner of a connection, whatever it waits for.
+    fn wake_for_end(&mut self, id: SlotId) {
+        if let Some(endpoint) = self.connections.get_mut(id)
+            && endpoint.owner != Owner::Woken
+            && !endpoint.connection.is_orphan()
+        {
             endpoint.owner = Owner::Woken;
             self.woken.push_back(TcpWoken::Connection(TcpId(id)));
         }

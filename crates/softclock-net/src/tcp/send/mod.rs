@@ -390,6 +390,14 @@ impl Sender {
         self.unsent() > 0 || self.fin == Fin::Queued
     }
 
+    /// The bytes that were written and are not acknowledged.
+    pub fn unacknowledged(&self) -> usize {
+        match self.is_all_acked() {
+            true => 0,
+            false => self.queue.end().since(self.una) as usize,
+        }
+    }
+
     /// The bytes of the buffer that are in use, with what their pieces cost.
     pub fn buffered(&self) -> usize {
         self.queue.charged() as usize

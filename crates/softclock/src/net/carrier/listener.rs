@@ -10,6 +10,7 @@ use super::TcpIo;
 use crate::net::kernel::Kernel;
 #[cfg(feature = "memory-net")]
 use crate::net::memory::MemoryListener;
+use crate::net::stack::StackListener;
 #[cfg(feature = "memory-net")]
 use crate::runtime::inner::Inner;
 
@@ -17,6 +18,8 @@ use crate::runtime::inner::Inner;
 pub(crate) enum ListenerIo {
     /// A socket of the kernel.
     Kernel(Kernel),
+    /// A listener of the runtime's stack.
+    Stack(StackListener),
     #[cfg(feature = "memory-net")]
     Memory(MemoryListener),
 }
@@ -27,7 +30,10 @@ impl ListenerIo {
         if Inner::current()?.is_in_memory {
             return Ok(Self::Memory(MemoryListener::bind(address, options)?));
         }
-        Ok(Self::Kernel(Kernel::listen(address, options)?))
+        match StackListener::bind(address, options) {
+            Some(stack) => Ok(Self::Stack(stack?)),
+            None => Ok(Self::Kernel(Kernel::listen(address, options)?)),
+        }
     }
 
     /// Takes over a listener that was bound elsewhere.
@@ -43,6 +49,10 @@ impl ListenerIo {
                 let accepted = kernel.poll_accept(cx);
                 accepted.map_ok(|(stream, peer)| (TcpIo::Kernel(stream), peer))
             }
+            Self::Stack(stack) => {
+                let accepted = stack.poll_accept(cx);
+                accepted.map_ok(|(stream, peer)| (TcpIo::Stack(stream), peer))
+            }
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => {
                 let accepted = memory.poll_accept(cx);
@@ -54,6 +64,7 @@ impl ListenerIo {
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Kernel(kernel) => kernel.local_addr(),
+            Self::Stack(stack) => stack.local_addr(),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.local_addr(),
         }

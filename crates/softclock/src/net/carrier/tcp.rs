@@ -11,12 +11,15 @@ use crate::net::kernel::Kernel;
 #[cfg(feature = "memory-net")]
 use crate::net::memory::MemoryTcp;
 use crate::net::registration::Registration;
+use crate::net::stack::StackTcp;
 use crate::runtime::inner::Inner;
 
 /// A TCP connection. Dropping it closes it.
 pub(crate) enum TcpIo {
     /// A socket of the kernel.
     Kernel(Kernel),
+    /// A connection of the runtime's stack.
+    Stack(StackTcp),
     #[cfg(feature = "memory-net")]
     Memory(MemoryTcp),
 }
@@ -28,7 +31,10 @@ impl TcpIo {
         if Inner::current()?.is_in_memory {
             return Ok(Self::Memory(MemoryTcp::connect(peer)?));
         }
-        Ok(Self::Kernel(Kernel::connect(peer)?))
+        match StackTcp::connect(peer) {
+            Some(stack) => Ok(Self::Stack(stack?)),
+            None => Ok(Self::Kernel(Kernel::connect(peer)?)),
+        }
     }
 
     pub(crate) fn runtime(&self) -> &Rc<Inner> {
@@ -39,15 +45,38 @@ impl TcpIo {
     pub(crate) fn registration(&self) -> &Registration {
         match self {
             Self::Kernel(kernel) => kernel.registration(),
+            Self::Stack(stack) => stack.registration(),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.registration(),
         }
+    }
+
+    /// Ready when the connection is known to be lost. Until then `cx` is woken by the loss and by data to read.
+    pub(crate) fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
+        match self {
+            Self::Stack(stack) => stack.poll_lost(cx),
+            other => other.registration().poll_lost(cx),
+        }
+    }
+
+    /// Like [`poll_lost`](Self::poll_lost), and also ready when the peer is known to have ended its direction.
+    pub(crate) fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
+        match self {
+            Self::Stack(stack) => stack.poll_ended(cx),
+            other => other.registration().poll_ended(cx),
+        }
+    }
+
+    /// Whether the carrier paces each connection's segments itself.
+    pub(crate) const fn paces_itself(&self) -> bool {
+        matches!(self, Self::Stack(_))
     }
 
     /// Ready when the connection is established or has failed.
     pub(crate) fn poll_connected(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_connected(cx),
+            Self::Stack(stack) => stack.poll_connected(cx),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_connected(cx),
         }
@@ -57,6 +86,7 @@ impl TcpIo {
     pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_recv(cx, buffer),
+            Self::Stack(stack) => stack.poll_recv(cx, buffer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_recv(cx, buffer),
         }
@@ -66,6 +96,7 @@ impl TcpIo {
     pub(crate) fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_peek(cx, buffer),
+            Self::Stack(stack) => stack.poll_peek(cx, buffer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_peek(cx, buffer),
         }
@@ -75,6 +106,7 @@ impl TcpIo {
     pub(crate) fn poll_send(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_send(cx, bytes),
+            Self::Stack(stack) => stack.poll_send(cx, bytes),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_send(cx, bytes),
         }
@@ -88,6 +120,7 @@ impl TcpIo {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_send_vectored(cx, buffers),
+            Self::Stack(stack) => stack.poll_send_vectored(cx, buffers),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_send_vectored(cx, buffers),
         }
@@ -103,6 +136,7 @@ impl TcpIo {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_send_file(cx, file, offset, len),
+            Self::Stack(stack) => stack.poll_send_file(cx, file, offset, len),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_send_file(cx, file, offset, len),
         }
@@ -112,6 +146,7 @@ impl TcpIo {
     pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Kernel(kernel) => kernel.try_send(bytes),
+            Self::Stack(stack) => stack.try_send(bytes),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.try_send(bytes),
         }
@@ -125,6 +160,7 @@ impl TcpIo {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_send_piece(cx, parts),
+            Self::Stack(stack) => stack.poll_send_piece(cx, parts),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_send_piece(cx, parts),
         }
@@ -134,6 +170,7 @@ impl TcpIo {
     pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         match self {
             Self::Kernel(kernel) => kernel.try_send_piece(parts),
+            Self::Stack(stack) => stack.try_send_piece(parts),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.try_send_piece(parts),
         }
@@ -143,6 +180,7 @@ impl TcpIo {
     pub(crate) fn send_quietly(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Kernel(kernel) => kernel.send_quietly(bytes),
+            Self::Stack(stack) => stack.send_quietly(bytes),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.send_quietly(bytes),
         }
@@ -152,6 +190,7 @@ impl TcpIo {
     pub(crate) fn end_quietly(&self) -> io::Result<()> {
         match self {
             Self::Kernel(kernel) => kernel.end_quietly(),
+            Self::Stack(stack) => stack.end_quietly(),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.end_quietly(),
         }
@@ -161,6 +200,7 @@ impl TcpIo {
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         match self {
             Self::Kernel(kernel) => kernel.shutdown(how),
+            Self::Stack(stack) => stack.shutdown(how),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.shutdown(how),
         }
@@ -170,6 +210,7 @@ impl TcpIo {
     pub(crate) fn set_max_pacing_rate(&self, bytes_per_second: Option<u64>) -> io::Result<()> {
         match self {
             Self::Kernel(kernel) => kernel.set_max_pacing_rate(bytes_per_second),
+            Self::Stack(stack) => stack.set_max_pacing_rate(bytes_per_second),
             #[cfg(feature = "memory-net")]
             Self::Memory(_) => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -178,6 +219,7 @@ impl TcpIo {
     pub(crate) fn set_nodelay(&self, on: bool) -> io::Result<()> {
         match self {
             Self::Kernel(kernel) => kernel.set_nodelay(on),
+            Self::Stack(stack) => stack.set_nodelay(on),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.set_nothing(),
         }
@@ -186,6 +228,7 @@ impl TcpIo {
     pub(crate) fn set_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
         match self {
             Self::Kernel(kernel) => kernel.set_notsent_lowat(bytes),
+            Self::Stack(stack) => stack.set_notsent_lowat(),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.set_nothing(),
         }
@@ -194,6 +237,7 @@ impl TcpIo {
     pub(crate) fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Kernel(kernel) => kernel.set_linger(linger),
+            Self::Stack(stack) => stack.set_linger(linger),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.set_linger(linger),
         }
@@ -203,6 +247,7 @@ impl TcpIo {
     pub(crate) fn unacknowledged(&self) -> io::Result<u64> {
         match self {
             Self::Kernel(kernel) => kernel.unacknowledged(),
+            Self::Stack(stack) => stack.unacknowledged(),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.unacknowledged(),
         }
@@ -211,6 +256,7 @@ impl TcpIo {
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Kernel(kernel) => kernel.local_addr(),
+            Self::Stack(stack) => stack.local_addr(),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.local_addr(),
         }
@@ -219,6 +265,7 @@ impl TcpIo {
     pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Kernel(kernel) => kernel.peer_addr(),
+            Self::Stack(stack) => stack.peer_addr(),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.peer_addr(),
         }
@@ -234,6 +281,7 @@ impl TcpIo {
     ) -> Poll<io::Result<()>> {
         match self {
             Self::Kernel(kernel) => kernel.poll_recv_with(cx, max, take),
+            Self::Stack(stack) => stack.poll_recv_with(cx, max, take),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_recv_with(cx, max, take),
         }

@@ -244,6 +244,11 @@ impl Pacer {
         count
     }
 
+    /// Whether the streams share a rate.
+    fn has_total(&self) -> bool {
+        self.shared.total.borrow().is_some()
+    }
+
     fn version(&self) -> u32 {
         self.shared.version.get()
     }

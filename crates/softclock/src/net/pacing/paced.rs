@@ -287,7 +287,7 @@ impl Paced {
         if (state.version, state.turn) == (version, turn) {
             return;
         }
-        let before = mem::replace(&mut state.pacing, state.pacer.pacing());
+        let before = mem::replace(&mut state.pacing, self.pacing_of(&state.pacer));
         state.version = version;
         state.turn = turn;
         self.tell_kernel(before, state.pacing);
@@ -296,7 +296,21 @@ impl Paced {
         }
     }
 
-    /// Turns the kernel's pacing on or off.
+    /// The pacer's parameters for this stream. A carrier that paces itself does so more exactly than pieces; only a rate
+    /// that streams share needs them.
+    fn pacing_of(&self, pacer: &Pacer) -> Option<Pacing> {
+        let pacing = pacer.pacing()?;
+        let is_left = self.io.paces_itself() && !pacer.has_total();
+        match pacing.by {
+            PacedBy::SoftEvents if is_left => Some(Pacing {
+                by: PacedBy::Kernel,
+                ..pacing
+            }),
+            _ => Some(pacing),
+        }
+    }
+
+    /// Turns the pacing of the kernel, or of the stack, on or off.
     fn tell_kernel(&self, before: Option<Pacing>, now: Option<Pacing>) {
         let rate = |pacing: Option<Pacing>| {
             let pacing = pacing.filter(|pacing| pacing.by == PacedBy::Kernel)?;

@@ -3,6 +3,7 @@
 mod captured;
 mod members;
 mod rings;
+mod tcp;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
@@ -20,7 +21,7 @@ use softclock_linux::readiness::Readiness;
 use softclock_net::checksum::Verify;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Prefix;
-use softclock_net::stack::{EndpointId, Stack};
+use softclock_net::stack::{EndpointId, Stack, TcpId, TcpListenerId};
 use softclock_wire::packet::{Headers, Offload, segments};
 
 use super::capture::Capture;
@@ -33,6 +34,7 @@ use crate::runtime::inner::Inner;
 use crate::runtime::ring::Ring;
 use crate::runtime::sources::Sources;
 use crate::time::Sleep;
+pub(super) use tcp::ends;
 
 /// What a driver is made of.
 pub(super) struct Parts {
@@ -75,8 +77,11 @@ pub(crate) struct Driver {
     shared: OnceCell<Arc<Shared>>,
     /// The sockets of other threads, by their endpoints.
     members: RefCell<HashMap<EndpointId, Arc<SharedSocket>>>,
-    /// Sockets of this thread that have got something.
-    readable: RefCell<Vec<SourceId>>,
+    /// The sources of TCP connections and listeners, by their numbers.
+    connections: RefCell<HashMap<TcpId, SourceId>>,
+    listeners: RefCell<HashMap<TcpListenerId, SourceId>>,
+    /// Conditions of this thread's sockets that the runtime does not know yet.
+    posts: RefCell<Vec<(SourceId, Readiness)>>,
     lost: Cell<u64>,
     refused: Cell<u64>,
     capture: Option<Capture>,
@@ -91,8 +96,8 @@ impl Ring for Wakeups {
             return;
         };
         driver.sort_woken();
-        for source in driver.readable.borrow_mut().drain(..) {
-            sources.post(source, Readiness::READABLE);
+        for (source, readiness) in driver.posts.borrow_mut().drain(..) {
+            sources.post(source, readiness);
         }
         let stack = driver.stack.borrow();
         if stack.frames_waiting() < stack.settings().send_queue {
@@ -123,7 +128,9 @@ impl Driver {
             is_gone: Cell::new(false),
             shared: OnceCell::new(),
             members: RefCell::default(),
-            readable: RefCell::default(),
+            connections: RefCell::default(),
+            listeners: RefCell::default(),
+            posts: RefCell::default(),
             lost: Cell::new(0),
             refused: Cell::new(0),
             capture: parts.capture,
@@ -154,6 +161,7 @@ impl Driver {
         let mut sleep = pin!(crate::sleep_until(Instant::FAR_FUTURE));
         poll_fn(|cx| self.poll(cx, sleep.as_mut())).await;
         self.is_gone.set(true);
+        self.post_end();
         if let Some(shared) = self.shared.get() {
             shared.close();
         }
@@ -188,10 +196,11 @@ impl Driver {
         if stack.next_timeout().is_some_and(|due| due <= now) {
             stack.on_timer(now);
         }
-        let has_more = stack.has_work();
         drop(stack);
-        self.sort_woken();
         self.flush();
+        // Segments to the stack itself have arrived now.
+        let has_more = self.stack.borrow().has_work();
+        self.sort_woken();
         if has_received || has_more || processed == quota {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -342,8 +351,13 @@ impl Driver {
     pub(super) fn remove_socket(&self, id: EndpointId, source: SourceId) {
         self.sockets.borrow_mut().remove(&id);
         self.blocked.borrow_mut().retain(|&other| other != source);
-        self.readable.borrow_mut().retain(|&other| other != source);
+        self.forget_posts(source);
         self.close_endpoint(id);
+    }
+
+    fn forget_posts(&self, source: SourceId) {
+        let mut posts = self.posts.borrow_mut();
+        posts.retain(|&(other, _)| other != source);
     }
 
     /// Notes that a socket waits for room in the queue of frames to send.
@@ -402,6 +416,16 @@ impl Driver {
         })
         .await;
         StackError::Gone(self.link.name().into())
+    }
+}
+
+impl Drop for Driver {
+    /// Sends what the last sockets have left to send when they were dropped, such as the ends of streams.
+    fn drop(&mut self) {
+        if !self.is_gone.get() {
+            self.flush();
+            self.interface.flush();
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use softclock_core::TriggerState;
 use softclock_linux::socket::udp::{BindOptions, Ecn, RecvBatch, RecvOptions};
 use softclock_net::checksum::Addresses;
-use softclock_net::routes::{Destination, Routes};
+use softclock_net::routes::{Destination, Prefix, Routes};
 use softclock_net::stack::{self, Pending, Ports, SendError, datagram_packet};
 
 use super::StackError;
@@ -73,6 +73,20 @@ impl StackShare {
         }
         *shared = Some(Rc::new(self.clone()));
         Ok(())
+    }
+
+    /// Whether the current runtime shares a stack to which a socket at this address belongs.
+    pub(super) fn current_owns(local: IpAddr) -> bool {
+        let is_own = |prefix: &Prefix| prefix.address == local;
+        Self::current().is_some_and(|share| {
+            local.is_unspecified() || share.0.routes.addresses().iter().any(is_own)
+        })
+    }
+
+    /// Whether the current runtime shares a stack that opens the connections to this address.
+    pub(super) fn current_reaches(remote: IpAddr) -> bool {
+        let has_route = |share: Rc<Self>| share.0.routes.source_for(remote).is_some();
+        !remote.is_loopback() && Self::current().is_some_and(has_route)
     }
 
     /// The stack that the current runtime shares.

@@ -1,11 +1,13 @@
 //! A network stack in this process, whose receive side is lazy (*Lazy Receiver Processing*, OSDI 1996).
 //!
 //! [`open`] gives the current runtime a stack on an interface, with addresses of its own. From then on,
-//! [`UdpSocket`](crate::net::UdpSocket)s that are bound to one of these addresses, or to an unspecified one, belong to
-//! the stack; those bound to other addresses, and all TCP sockets, belong to the kernel.
+//! [`UdpSocket`](crate::net::UdpSocket)s and [`TcpListener`](crate::net::TcpListener)s that are bound to one of these
+//! addresses, or to an unspecified one, belong to the stack, and those bound to other addresses to the kernel. A
+//! [`TcpStream`](crate::net::TcpStream) belongs to the stack if the stack has a route to its peer, loopback addresses
+//! excepted.
 //!
 //! A frame that arrives is only demultiplexed, into the bounded channel of its socket, and discarded there if the
-//! channel is full. The work of IP and UDP is done when the socket's owner receives. So a flood costs its own receiver,
+//! channel is full. The work of IP, UDP and TCP is done when the socket's owner receives or sends. So a flood costs its own receiver,
 //! and not the tasks beside it. [`StackOptions::architecture`] selects the eager alternatives of the paper, for
 //! comparison.
 //!
@@ -16,6 +18,7 @@
 //! - `open`: opens the interface; `interface`: a device, or the channels of NI-LRP.
 //! - `driver`: frames from the interface to the sockets and back; `udp`: UDP sockets; `ring`: their rings with NI-LRP.
 //! - `capture`: a file with the frames, for Wireshark.
+//! - `tcp`, `listener`: TCP connections and listeners.
 //! - `shared`: what other threads reach of a stack; `member`: their UDP sockets.
 //!
 //! # Example
@@ -45,10 +48,12 @@
 mod capture;
 mod driver;
 mod interface;
+mod listener;
 mod member;
 mod open;
 mod ring;
 mod shared;
+mod tcp;
 mod udp;
 
 use std::fmt;
@@ -69,8 +74,10 @@ pub use softclock_net::stack::{Architecture, StackCounts};
 pub use capture::{CaptureEnd, CaptureOptions, CaptureReport};
 
 use driver::Driver;
+pub(crate) use listener::StackListener;
 pub(crate) use member::MemberUdp;
 pub use member::StackShare;
+pub(crate) use tcp::StackTcp;
 pub(crate) use udp::StackUdp;
 
 /// The settings of a stack. See the [module](self) for an example.

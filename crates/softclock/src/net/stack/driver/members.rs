@@ -6,6 +6,7 @@ use std::task::Context;
 
 use softclock_core::Instant;
 use softclock_linux::link::Buffer;
+use softclock_linux::readiness::Readiness;
 use softclock_net::drops::DropReason;
 use softclock_net::stack::{EndpointId, Stack};
 
@@ -84,11 +85,14 @@ impl Driver {
         let (sockets, members) = (self.sockets.borrow(), self.members.borrow());
         while let Some(id) = stack.next_woken() {
             if let Some(&source) = sockets.get(&id) {
-                self.readable.borrow_mut().push(source);
+                let mut posts = self.posts.borrow_mut();
+                posts.push((source, Readiness::READABLE));
             } else if let Some(socket) = members.get(&id) {
                 hand_over(&mut stack, id, socket);
             }
         }
+        drop((sockets, members));
+        self.sort_woken_tcp(&mut stack);
     }
 }
 

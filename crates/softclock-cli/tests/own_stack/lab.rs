@@ -1,0 +1,229 @@
+//! Two network namespaces with a link between them: [server] `host` (10.78.0.2; the program's stack: 10.78.0.7) --
+//! `client` (10.78.0.1). With a TAP device there is only one namespace: the device's other end is the client.
+
+use std::fs;
+use std::io::{self, BufRead, BufReader};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use softclock_testing::lab::{Namespace, connect};
+use tempfile::TempDir;
+
+/// The address of the program's stack.
+pub(crate) const ADDRESS: &str = "10.78.0.7";
+
+/// The mechanism that carries the program's frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Carrier {
+    Tap,
+    Packet,
+    Xdp,
+}
+
+impl Carrier {
+    pub(crate) const ALL: [Self; 3] = [Self::Tap, Self::Packet, Self::Xdp];
+
+    /// The reason why this machine does not have the mechanism.
+    fn check(self) -> Result<(), String> {
+        use softclock_linux::probe::{xdp_program, xdp_socket};
+        match self {
+            Self::Tap if !Path::new("/dev/net/tun").exists() => {
+                Err("there are no TAP devices here".into())
+            }
+            Self::Xdp => xdp_socket()
+                .and_then(|()| xdp_program())
+                .map_err(|error| format!("AF_XDP cannot be used here: {error}")),
+            _ => Ok(()),
+        }
+    }
+
+    const fn options(self) -> &'static [&'static str] {
+        match self {
+            Self::Tap => &["--dev", "tap:client"],
+            Self::Packet => &["--dev", "host", "--mechanism", "packet"],
+            Self::Xdp => &["--dev", "host", "--mechanism", "xdp"],
+        }
+    }
+}
+
+/// The namespaces and a directory to serve, which exist until this is dropped.
+pub(crate) struct Lab {
+    carrier: Carrier,
+    pub(crate) server: Namespace,
+    /// `None` with a TAP device.
+    other: Option<Namespace>,
+    directory: TempDir,
+}
+
+impl Lab {
+    /// Creates a lab for one test; an error gives the reason why this machine cannot have one.
+    pub(crate) fn new(carrier: Carrier) -> Result<Self, String> {
+        carrier.check()?;
+        let lab = Self {
+            carrier,
+            server: Namespace::new()?,
+            other: match carrier {
+                Carrier::Tap => None,
+                Carrier::Packet | Carrier::Xdp => Some(Namespace::new()?),
+            },
+            directory: tempfile::tempdir().map_err(|error| error.to_string())?,
+        };
+        lab.link().map_err(|error| error.to_string())?;
+        fs::write(lab.path("small"), content(1024)).expect("a directory");
+        fs::write(lab.path("large"), content(LARGE)).expect("a directory");
+        Ok(lab)
+    }
+
+    fn link(&self) -> io::Result<()> {
+        let Some(other) = &self.other else {
+            return Ok(());
+        };
+        connect((&self.server, "host"), (other, "client"))?;
+        self.server.run("ip addr add 10.78.0.2/24 dev host")?;
+        other.run("ip addr add 10.78.0.1/24 dev client")
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// The namespace of the interface `client`.
+    pub(crate) fn client(&self) -> &Namespace {
+        self.other.as_ref().unwrap_or(&self.server)
+    }
+
+    /// A command of the program on a stack, which listens at port 80 of the stack's address.
+    pub(crate) fn command(&self, command: &str, arguments: &[&str]) -> Command {
+        let mut program = self.server.command(env!("CARGO_BIN_EXE_softclock"));
+        program.arg(command).args(self.carrier.options());
+        program.args(["--address", "10.78.0.7/24", "--listen", "10.78.0.7:80"]);
+        program.args(arguments);
+        program
+    }
+
+    /// Serves the directory.
+    pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
+        let mut command = self.command("serve", arguments);
+        command.arg(self.directory.path());
+        self.start(command)
+    }
+
+    /// Starts a server, and waits until it serves.
+    pub(crate) fn start(&self, mut command: Command) -> Server {
+        let spawned = command.stdout(Stdio::piped()).spawn();
+        let mut child = spawned.expect("nsenter is installed");
+        let output = child.stdout.take().expect("piped");
+        let mut lines = BufReader::new(output).lines();
+        let is_ready = |line: io::Result<String>| line.is_ok_and(|line| line.contains("Ctrl-C"));
+        assert!(lines.any(is_ready), "it ended before it served");
+        if self.other.is_none() {
+            let address = self.server.run("ip addr add 10.78.0.1/24 dev client");
+            address.expect("the device is there");
+            self.server
+                .run("ip link set client up")
+                .expect("the device is there");
+        }
+        Server(child)
+    }
+
+    /// Runs curl at the client. `words` are its arguments, of which those that begin with `/` are paths of the server.
+    pub(crate) fn curl(&self, words: &str) -> Output {
+        let command = self.curl_command(words).output();
+        command.expect("nsenter is installed")
+    }
+
+    pub(crate) fn curl_command(&self, words: &str) -> Command {
+        let mut command = self.client().command("curl");
+        command.args(["--silent", "--show-error", "--fail", "--max-time", "60"]);
+        for word in words.split_whitespace() {
+            match word.strip_prefix('/') {
+                Some(path) => command.arg(format!("http://{ADDRESS}/{path}")),
+                None => command.arg(word),
+            };
+        }
+        command
+    }
+
+    /// Asserts that the small file is served.
+    pub(crate) fn assert_serves(&self) {
+        let output = self.curl("/small");
+        assert!(
+            output.stdout == content(1024),
+            "{:?}: {output:?}",
+            self.carrier
+        );
+    }
+
+    /// The state of the server's interface, as its administrator sees it.
+    pub(crate) fn link_state(&self) -> String {
+        let mut command = self.server.command("ip");
+        let output = command.args(["-details", "link", "show", "host"]).output();
+        let output = output.expect("nsenter is installed");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// A connection of the client to port 80 of the stack.
+    pub(crate) fn connect(&self) -> TcpStream {
+        let address = SocketAddr::new(ADDRESS.parse().expect("an address"), 80);
+        let connected = self
+            .client()
+            .inside(|| TcpStream::connect_timeout(&address, PATIENCE));
+        connected.and_then(|stream| stream).expect("it listens")
+    }
+}
+
+/// A running server, killed when dropped.
+pub(crate) struct Server(Child);
+
+impl Server {
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Kills the server, so that it cannot clean up.
+    pub(crate) fn kill(mut self) {
+        self.0.kill().expect("our own child");
+        self.0.wait().expect("our own child");
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The bytes of a file of this length.
+pub(crate) fn content(length: usize) -> Vec<u8> {
+    (0..length).map(|i| ((i * 31) >> 3) as u8).collect()
+}
+
+/// Waits until a condition holds.
+pub(crate) fn eventually(mut holds: impl FnMut() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < 2 * PATIENCE, "it does not come true");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Long enough for any answer on a machine under load.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The length of the large file.
+pub(crate) const LARGE: usize = 10 << 20;
+
+/// Creates a lab, or skips the test.
+macro_rules! lab {
+    ($carrier:expr) => {{
+        softclock_testing::require!("ip", "unshare", "nsenter", "curl");
+        match crate::lab::Lab::new($carrier) {
+            Ok(lab) => lab,
+            Err(reason) => softclock_testing::skip!("{reason}"),
+        }
+    }};
+}
+pub(crate) use lab;

@@ -1,0 +1,196 @@
+//! `softclock serve` and `softclock proxy` on a stack of their own, with clients of the kernel's stack on the other side
+//! of a link.
+
+mod lab;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lab::{Carrier, LARGE, Server, content, eventually, lab};
+
+#[test]
+fn curl_gets_small_and_large_files_over_one_connection() {
+    for carrier in Carrier::ALL {
+        for architecture in ["bsd", "early-demux", "soft-lrp"] {
+            let lab = lab!(carrier);
+            let _server = lab.serve(&["--architecture", architecture]);
+            lab.assert_serves();
+            let target = lab.path("got");
+            let target = target.to_str().expect("a path");
+            // The number of connections that each transfer opened.
+            let words = format!("-w %{{num_connects}} -o {target} /large -o /dev/null /small");
+            let output = lab.curl(&words);
+            assert_eq!(
+                output.stdout, b"10",
+                "{carrier:?} {architecture}: {output:?}"
+            );
+            assert!(fs::read(target).expect("it was written") == content(LARGE));
+        }
+    }
+}
+
+#[test]
+fn a_load_has_no_errors() {
+    softclock_testing::require!("wrk");
+    for carrier in Carrier::ALL {
+        let lab = lab!(carrier);
+        let _server = lab.serve(&[]);
+        lab.assert_serves();
+        let mut command = lab.client().command("wrk");
+        command.args(["-t1", "-c64", "-d2s", "http://10.78.0.7/small"]);
+        let output = command.output().expect("nsenter is installed");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(text.contains("requests in"), "{carrier:?}: {output:?}");
+        let has_errors = text.contains("Socket errors") || text.contains("Non-2xx");
+        assert!(!has_errors, "{carrier:?}: {text}");
+    }
+}
+
+#[test]
+fn a_client_that_is_killed_in_a_transfer_leaves_the_server_serving() {
+    for carrier in Carrier::ALL {
+        let lab = lab!(carrier);
+        let _server = lab.serve(&[]);
+        lab.assert_serves();
+        let mut command = lab.curl_command("--limit-rate 1M -o /dev/null /large");
+        let mut client = command.spawn().expect("nsenter is installed");
+        thread::sleep(Duration::from_millis(300));
+        client.kill().expect("our own child");
+        client.wait().expect("our own child");
+        lab.assert_serves();
+    }
+}
+
+#[test]
+fn a_killed_server_leaves_the_link_as_it_was() {
+    for carrier in [Carrier::Packet, Carrier::Xdp] {
+        let lab = lab!(carrier);
+        let before = lab.link_state();
+        let server = lab.serve(&[]);
+        let mut open = lab.connect();
+        open.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+            .expect("it is open");
+        open.read_exact(&mut [0; 1000]).expect("it answers");
+        server.kill();
+        eventually(|| lab.link_state() == before);
+        let _again = lab.serve(&[]);
+        lab.assert_serves();
+        // The new server does not know the connection.
+        let mut rest = Vec::new();
+        let _ = open.set_read_timeout(Some(lab::PATIENCE));
+        let ended = open.read_to_end(&mut rest);
+        assert!(ended.is_err() && rest.len() < LARGE, "{ended:?}");
+    }
+}
+
+#[test]
+fn a_transfer_goes_on_after_the_link_was_down() {
+    let lab = lab!(Carrier::Packet);
+    let _server = lab.serve(&[]);
+    let target = lab.path("got");
+    let target = target.to_str().expect("a path");
+    let words = format!("--limit-rate 5M -o {target} /large");
+    let mut client = lab.curl_command(&words).spawn().expect("it is installed");
+    thread::sleep(Duration::from_millis(500));
+    lab.server.run("ip link set host down").expect("a link");
+    thread::sleep(Duration::from_secs(1));
+    lab.server.run("ip link set host up").expect("a link");
+    assert!(client.wait().expect("our own child").success());
+    assert!(fs::read(target).expect("it was written") == content(LARGE));
+}
+
+#[test]
+fn responses_are_paced_by_the_stack() {
+    let lab = lab!(Carrier::Packet);
+    let _server = lab.serve(&["--pace", "80mbit"]);
+    lab.assert_serves();
+    let began = Instant::now();
+    let output = lab.curl("-o /dev/null -w %{size_download} /large");
+    assert_eq!(output.stdout, LARGE.to_string().as_bytes(), "{output:?}");
+    // 10 MiB at 80 Mbit/s.
+    let least = Duration::from_millis(950);
+    assert!(began.elapsed() > least, "{:?}", began.elapsed());
+}
+
+#[test]
+fn a_proxy_connects_by_its_stack() {
+    for carrier in [Carrier::Packet, Carrier::Xdp] {
+        let lab = lab!(carrier);
+        let mut upstream = lab.client().command(env!("CARGO_BIN_EXE_softclock"));
+        upstream.args(["serve", "--listen", "10.78.0.1:8080"]);
+        upstream.arg(lab.path(""));
+        let _upstream = lab.start(upstream);
+        let proxy = lab.command("proxy", &["--upstream", "http://10.78.0.1:8080"]);
+        let _proxy = lab.start(proxy);
+        lab.assert_serves();
+        let target = lab.path("got");
+        let target = target.to_str().expect("a path");
+        let output = lab.curl(&format!("-o {target} /large"));
+        assert!(output.status.success(), "{output:?}");
+        assert!(fs::read(target).expect("it was written") == content(LARGE));
+    }
+}
+
+#[test]
+fn an_idle_server_with_connections_does_not_wake_up() {
+    let lab = lab!(Carrier::Packet);
+    let server = lab.serve(&["--idle-timeout", "60s"]);
+    let mut open: Vec<_> = (0..20).map(|_| lab.connect()).collect();
+    for stream in &mut open {
+        stream
+            .write_all(b"GET /small HTTP/1.1\r\nHost: a\r\n\r\n")
+            .expect("it is open");
+        stream.read_exact(&mut [0; 1024]).expect("it answers");
+    }
+    // The messages of neighbors wake any server, so a few seconds are tried.
+    let is_idle = (0..6).any(|_| {
+        let before = wakeups(&server);
+        thread::sleep(Duration::from_secs(1));
+        wakeups(&server) - before == 0
+    });
+    assert!(is_idle);
+}
+
+/// The times that the server's threads have slept and been woken so far.
+fn wakeups(server: &Server) -> u64 {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
+    let count = |status: String| {
+        let mut lines = status.lines();
+        let line = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        let count = line.expect("a line of proc(5)").trim();
+        count.parse::<u64>().expect("a number")
+    };
+    tasks
+        .map(|task| {
+            let status = task.expect("an entry").path().join("status");
+            count(fs::read_to_string(status).expect("it runs"))
+        })
+        .sum()
+}
+
+#[test]
+fn mistakes_are_refused_with_advice() {
+    for (arguments, advice) in [
+        (&["--dev", "lo"][..], "--address A/PREFIX"),
+        (
+            &["--dev", "lo", "--address", "192.0.2.7/24", "--threads", "2"],
+            "leave out --threads",
+        ),
+        (&["--address", "192.0.2.7/24"], "--dev"),
+        (
+            &["--dev", "no-such-link", "--address", "192.0.2.7/24"],
+            "no-such-link",
+        ),
+    ] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_softclock"));
+        let output = command.arg("serve").args(arguments).output();
+        let output = output.expect("the program");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && errors.contains(advice),
+            "{errors}"
+        );
+    }
+}

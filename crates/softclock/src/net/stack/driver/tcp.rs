@@ -1,0 +1,158 @@
+//! The driver's part for TCP: the sources of connections and listeners, and calls on behalf of their owners.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use softclock_core::{Clock, Instant, SourceId};
+use softclock_linux::link::Buffer;
+use softclock_linux::readiness::Readiness;
+use softclock_net::stack::{BindError, Stack, TcpId, TcpListenSettings, TcpListenerId, TcpWoken};
+use softclock_net::tcp::state::State;
+
+use super::Driver;
+use crate::net::stack::open::random;
+use crate::net::stack::udp::bind_error;
+
+impl Driver {
+    /// Calls `f` with the stack, and sends what it leaves to send in the driver's next turn. Until then other tasks run,
+    /// so that the segments of all of them leave in one batch.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NetworkDown`] if the interface is gone, besides those of `f`.
+    pub(in super::super) fn with_tcp<R>(
+        &self,
+        f: impl FnOnce(&mut Stack<Buffer>, Instant) -> io::Result<R>,
+    ) -> io::Result<R> {
+        if self.is_gone.get() {
+            return Err(io::ErrorKind::NetworkDown.into());
+        }
+        let now = self.interface.runtime().clock.now();
+        let mut stack = self.stack.borrow_mut();
+        let result = f(&mut stack, now);
+        let next = stack.next_timeout();
+        let must_run = stack.frames_waiting() > 0
+            || stack.has_work()
+            || next.is_some_and(|next| next < self.armed.get());
+        drop(stack);
+        if must_run {
+            self.wake();
+        }
+        result
+    }
+
+    /// Listens at an address; port 0 stands for any free one.
+    pub(in super::super) fn listen(
+        &self,
+        local: SocketAddr,
+        settings: &TcpListenSettings,
+    ) -> io::Result<TcpListenerId> {
+        self.with_tcp(|stack, _| {
+            if local.port() != 0 {
+                return stack
+                    .tcp_listen(local, settings.clone())
+                    .map_err(bind_error);
+            }
+            let first = random() as u16;
+            for offset in 0..DYNAMIC_PORTS {
+                let port = FIRST_PORT + first.wrapping_add(offset) % DYNAMIC_PORTS;
+                let local = SocketAddr::new(local.ip(), port);
+                match stack.tcp_listen(local, settings.clone()) {
+                    Err(BindError::InUse) => {}
+                    listening => return listening.map_err(bind_error),
+                }
+            }
+            Err(bind_error(BindError::InUse))
+        })
+    }
+
+    pub(in super::super) fn add_listener(&self, id: TcpListenerId, source: SourceId) {
+        self.listeners.borrow_mut().insert(id, source);
+    }
+
+    /// Closes a listener, and resets the connections that were not accepted.
+    pub(in super::super) fn remove_listener(&self, id: TcpListenerId, source: SourceId) {
+        self.listeners.borrow_mut().remove(&id);
+        self.forget_posts(source);
+        let _ = self.with_tcp(|stack, now| {
+            stack.tcp_close_listener(now, id);
+            Ok(())
+        });
+    }
+
+    pub(in super::super) fn add_connection(&self, id: TcpId, source: SourceId) {
+        self.connections.borrow_mut().insert(id, source);
+    }
+
+    /// Closes a connection, or resets it.
+    pub(in super::super) fn remove_connection(&self, id: TcpId, source: SourceId, resets: bool) {
+        self.connections.borrow_mut().remove(&id);
+        self.forget_posts(source);
+        let _ = self.with_tcp(|stack, now| {
+            match resets {
+                true => stack.tcp_abort(now, id),
+                false => stack.tcp_close(now, id),
+            }
+            Ok(())
+        });
+    }
+
+    /// Whether a socket at this address belongs to the stack.
+    pub(in super::super) fn owns(&self, local: IpAddr) -> bool {
+        let is_own = |prefix: &softclock_net::routes::Prefix| prefix.address == local;
+        local.is_unspecified() || self.stack.borrow().routes().addresses().iter().any(is_own)
+    }
+
+    /// Whether a connection to this address is opened by the stack: one that it has a route to, loopback excepted.
+    pub(in super::super) fn reaches(&self, remote: IpAddr) -> bool {
+        !remote.is_loopback() && self.stack.borrow().routes().source_for(remote).is_some()
+    }
+
+    /// Sorts the connections and listeners that have something for their owners.
+    pub(super) fn sort_woken_tcp(&self, stack: &mut Stack<Buffer>) {
+        let (connections, listeners) = (self.connections.borrow(), self.listeners.borrow());
+        let mut posts = self.posts.borrow_mut();
+        while let Some(woken) = stack.tcp_next_woken() {
+            let (source, readiness) = match woken {
+                TcpWoken::Connection(id) => {
+                    // The stack asks once for both directions, so both are looked at again.
+                    let ready = Readiness::READABLE | Readiness::WRITABLE | ends(stack, id);
+                    (connections.get(&id), ready)
+                }
+                TcpWoken::Listener(id) => (listeners.get(&id), Readiness::READABLE),
+            };
+            posts.extend(source.map(|&source| (source, readiness)));
+        }
+    }
+
+    /// Lets the owners of all connections and listeners see that the interface is gone.
+    pub(super) fn post_end(&self) {
+        let closed = Readiness::READ_CLOSED | Readiness::WRITE_CLOSED | Readiness::ERROR;
+        let all = closed | Readiness::READABLE | Readiness::WRITABLE;
+        let (connections, listeners) = (self.connections.borrow(), self.listeners.borrow());
+        let sources = connections.values().chain(listeners.values());
+        (self.posts.borrow_mut()).extend(sources.map(|&source| (source, all)));
+    }
+}
+
+/// The ends of a connection that are known, as conditions of its source.
+pub(in super::super) fn ends(stack: &Stack<Buffer>, id: TcpId) -> Readiness {
+    let Some(connection) = stack.tcp_connection(id) else {
+        return Readiness::READ_CLOSED | Readiness::WRITE_CLOSED;
+    };
+    let ended = match connection.state() {
+        State::CloseWait => Readiness::READ_CLOSED,
+        // Both directions have ended.
+        State::Closing | State::LastAck | State::TimeWait | State::Closed => {
+            Readiness::READ_CLOSED | Readiness::WRITE_CLOSED
+        }
+        _ => Readiness::NONE,
+    };
+    match connection.has_error() {
+        true => ended | Readiness::ERROR,
+        false => ended,
+    }
+}
+
+/// The dynamic ports (RFC 6335, 6).
+const FIRST_PORT: u16 = 49_152;
+const DYNAMIC_PORTS: u16 = u16::MAX - FIRST_PORT + 1;
