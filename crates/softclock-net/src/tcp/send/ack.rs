@@ -309,7 +309,10 @@ impl Sender {
         event: &Event<'_>,
         rtt: Option<Duration>,
     ) {
-        if delivery.bytes == 0 {
+        // RFC 5681, 3.1: the window grows by acknowledgments that advance. Others may send a segment each in place of one
+        // that has left the network (RFC 3042, 2), but the window stays.
+        let may_grow = event.is_advance() || self.phase == Phase::Recovery;
+        if delivery.bytes == 0 || !may_grow {
             return;
         }
         let is_limited = event.una_before.is_before(flight.limited_until);
