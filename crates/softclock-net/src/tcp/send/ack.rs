@@ -220,11 +220,14 @@ impl Sender {
     fn presume(&mut self, flight: &mut Flight, delivery: &mut Delivery, event: &Event<'_>) {
         let mss = u32::from(self.mss);
         if event.is_advance() {
+        // After a timeout, duplicates may answer needless retransmissions. They would cause others if they made room,
+        // unless new data was sent since then (RFC 6582, 4).
+        let is_of_repeats = self.phase == Phase::Loss && self.next == flight.recovery_point;
             let counted = flight.presumed.min(delivery.bytes);
             delivery.bytes = (delivery.bytes - counted).max(mss.min(delivery.bytes));
             flight.presumed -= counted;
             flight.duplicates = 0;
-        } else if event.is_duplicate {
+        } else if event.is_duplicate && !is_of_repeats {
             flight.duplicates = flight.duplicates.saturating_add(1);
             let most = flight.board.in_flight().saturating_sub(mss);
             let more = mss.min(most.saturating_sub(flight.presumed));
