@@ -163,6 +163,7 @@ impl Sender {
             let threshold = self.controller.slow_start_threshold();
             self.controller.set_window_after_recovery(threshold);
             self.controller.on_recovered(event.now);
+            self.report_reduction();
             self.undo.disarm();
         }
     }
@@ -219,10 +220,10 @@ impl Sender {
     /// Without SACK, each duplicate acknowledgment stands for a segment that has arrived (RFC 9937, 6.1).
     fn presume(&mut self, flight: &mut Flight, delivery: &mut Delivery, event: &Event<'_>) {
         let mss = u32::from(self.mss);
-        if event.is_advance() {
         // After a timeout, duplicates may answer needless retransmissions. They would cause others if they made room,
         // unless new data was sent since then (RFC 6582, 4).
         let is_of_repeats = self.phase == Phase::Loss && self.next == flight.recovery_point;
+        if event.is_advance() {
             let counted = flight.presumed.min(delivery.bytes);
             delivery.bytes = (delivery.bytes - counted).max(mss.min(delivery.bytes));
             flight.presumed -= counted;
