@@ -477,10 +477,12 @@ impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
         self.expected = glance.seq + glance.length;
         // Loss: the peer waits for a duplicate acknowledgment, or has sent one.
         let is_duplicate = glance.length == 0 && connection.is_duplicate(glance.acknowledgment);
+        // What fills a gap is acknowledged at once (RFC 5681, 4.2).
+        let is_filling = glance.length > 0 && connection.has_gap();
         // Data that waits to be sent, or an owner that waits for room.
         let is_awaited =
             self.owner.waits_for(Interest::WRITABLE) || connection.waits_for_acknowledgment();
-        !is_in_order || is_duplicate || is_awaited || connection.is_orphan()
+        !is_in_order || is_duplicate || is_filling || is_awaited || connection.is_orphan()
     }
 }
 

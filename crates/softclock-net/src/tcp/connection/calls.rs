@@ -88,6 +88,11 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         self.receiver().map_or(Seq(0), Receiver::next)
     }
 
+    /// Whether bytes have arrived beyond a gap.
+    pub fn has_gap(&self) -> bool {
+        self.receiver().is_some_and(Receiver::has_gap)
+    }
+
     /// The next position to send and the next to receive (SND.NXT, RCV.NXT). 0 before the handshake is complete.
     pub fn numbers(&self) -> (Seq, Seq) {
         let next = self.sender().map_or(Seq(0), Sender::next);

@@ -1,9 +1,11 @@
 //! SYN cookies: the state of a half-open connection, in the sequence number and time stamp of the SYN-ACK (RFC 4987,
 //! 3.6).
 //!
-//! The layout is that of Linux, by Bernstein and Schenk: `H1 + IRS + (minute << 24) + (H2(minute) + size) mod 2^24`,
-//! where a minute has 64 seconds, and `size` is the number of the largest of eight segment sizes that is at most that
-//! of the peer. If the peer sends time stamps, the low six bits of ours hold the other options.
+//! The layout is that of Linux, by Bernstein and Schenk, but for the stride:
+//! `H1 + IRS + (minute << 24) + (H2(minute) + size * stride(minute)) mod 2^24`, where a minute has 64 seconds, and `size`
+//! is the number of the largest of eight segment sizes that is at most that of the peer. The stride is keyed, too: with
+//! one of 1, the seven numbers beside a cookie would be valid as well. If the peer sends time stamps, the low six bits
+//! of ours hold the other options.
 
 use softclock_core::Instant;
 
@@ -25,7 +27,8 @@ pub(super) fn encode(
         .iter()
         .rposition(|size| *size <= mss)
         .unwrap_or(0) as u32;
-    let low = (options_hash(secrets, flow, remote_initial, minute) + size) & LOW_BITS;
+    let (hash, stride) = size_hash(secrets, flow, remote_initial, minute);
+    let low = hash.wrapping_add(size * stride) & LOW_BITS;
     base(secrets, flow, remote_initial) + (minute << 24) + low
 }
 
@@ -44,9 +47,11 @@ pub(super) fn decode(
     if age >= MOST_AGE {
         return None;
     }
-    let hash = options_hash(secrets, flow, remote_initial, now.wrapping_sub(age));
-    let size = rest.wrapping_sub(hash) & LOW_BITS;
-    SEGMENT_SIZES.get(size as usize).copied()
+    let (hash, stride) = size_hash(secrets, flow, remote_initial, now.wrapping_sub(age));
+    let distance = rest.wrapping_sub(hash) & LOW_BITS;
+    let mut sizes = (0..).zip(SEGMENT_SIZES);
+    let found = sizes.find(|(size, _)| (size * stride) & LOW_BITS == distance);
+    found.map(|(_, size)| size)
 }
 
 /// A reading of the clock of time stamps, at most 64 units old, whose low bits hold the options.
@@ -88,9 +93,18 @@ fn base(secrets: &FlowSecrets, flow: &Flow, remote_initial: Seq) -> Seq {
     remote_initial + secrets.cookie.mac(&message(flow, 0)) as u32
 }
 
-fn options_hash(secrets: &FlowSecrets, flow: &Flow, remote_initial: Seq, minute: u32) -> u32 {
+/// The number that stands for the first segment size, and the distance between those of two sizes: 24 bits each. The
+/// distance is odd, so that all eight differ.
+fn size_hash(
+    secrets: &FlowSecrets,
+    flow: &Flow,
+    remote_initial: Seq,
+    minute: u32,
+) -> (u32, u32) {
     let number = u64::from(remote_initial.0) << 32 | u64::from(minute);
-    secrets.cookie_options.mac(&message(flow, number)) as u32 & LOW_BITS
+    let hash = secrets.cookie_options.mac(&message(flow, number));
+    let stride = (hash >> 24) as u32 & LOW_BITS | 1;
+    (hash as u32 & LOW_BITS, stride)
 }
 
 /// Wraps after 272 years at the 32nd bit; cookies hold the lower eight bits.
@@ -177,6 +191,19 @@ mod tests {
             guesses.filter(|guess| decode(&secrets, &flow(1), Seq(9), *guess, now).is_some());
         // 2 * 8 of 2^32 numbers are valid: 0.004 of these.
         assert_eq!(valid.count(), 0);
+    }
+
+    #[test]
+    fn the_numbers_beside_a_cookie_are_not_valid() {
+        let secrets = FlowSecrets::new(HashKey([1, 2]));
+        let now = Instant::from_ns(1_000 * MINUTE_NS);
+        for mss in SEGMENT_SIZES {
+            let cookie = encode(&secrets, &flow(1), Seq(9), mss, now);
+            let is_valid = |cookie| decode(&secrets, &flow(1), Seq(9), cookie, now).is_some();
+            assert!(is_valid(cookie));
+            let beside = (1..100).flat_map(|distance| [cookie + distance, cookie - distance]);
+            assert_eq!(beside.filter(|&cookie| is_valid(cookie)).count(), 0);
+        }
     }
 
     #[test]

@@ -163,6 +163,7 @@ impl Sender {
             let threshold = self.controller.slow_start_threshold();
             self.controller.set_window_after_recovery(threshold);
             self.controller.on_recovered(event.now);
+            self.report_reduction();
             self.undo.disarm();
         }
     }
@@ -219,12 +220,15 @@ impl Sender {
     /// Without SACK, each duplicate acknowledgment stands for a segment that has arrived (RFC 9937, 6.1).
     fn presume(&mut self, flight: &mut Flight, delivery: &mut Delivery, event: &Event<'_>) {
         let mss = u32::from(self.mss);
+        // After a timeout, duplicates may answer needless retransmissions. They would cause others if they made room,
+        // unless new data was sent since then (RFC 6582, 4).
+        let is_of_repeats = self.phase == Phase::Loss && self.next == flight.recovery_point;
         if event.is_advance() {
             let counted = flight.presumed.min(delivery.bytes);
             delivery.bytes = (delivery.bytes - counted).max(mss.min(delivery.bytes));
             flight.presumed -= counted;
             flight.duplicates = 0;
-        } else if event.is_duplicate {
+        } else if event.is_duplicate && !is_of_repeats {
             flight.duplicates = flight.duplicates.saturating_add(1);
             let most = flight.board.in_flight().saturating_sub(mss);
             let more = mss.min(most.saturating_sub(flight.presumed));
@@ -309,7 +313,10 @@ impl Sender {
         event: &Event<'_>,
         rtt: Option<Duration>,
     ) {
-        if delivery.bytes == 0 {
+        // RFC 5681, 3.1: the window grows by acknowledgments that advance. Others may send a segment each in place of one
+        // that has left the network (RFC 3042, 2), but the window stays.
+        let may_grow = event.is_advance() || self.phase == Phase::Recovery;
+        if delivery.bytes == 0 || !may_grow {
             return;
         }
         let is_limited = event.una_before.is_before(flight.limited_until);

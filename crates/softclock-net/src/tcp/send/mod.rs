@@ -297,9 +297,11 @@ impl Sender {
         self.update_pace();
     }
 
-    /// Learns that SYN, or its answer, was sent more than once: the first flight is one segment (RFC 5681, 3.1).
+    /// Learns that SYN, or its answer, was sent more than once: the first flight is one segment (RFC 5681, 3.1), and its
+    /// timeout 3 s at least, since the path may be longer than the timeout before (RFC 6298, 5.7).
     pub fn on_handshake_loss(&mut self) {
         self.controller.on_handshake_loss();
+        self.limits.raise_initial_timeout(TIMEOUT_AFTER_HANDSHAKE_LOSS);
     }
 
     /// Notes the sequence number of the peer's segment that completed the handshake (SND.WL1).
@@ -495,6 +497,9 @@ impl Sender {
 pub const IDLE_BYTES: usize = 400;
 
 const _: () = assert!(size_of::<Sender>() <= IDLE_BYTES);
+
+/// The least first timeout after SYN, or its answer, was lost (RFC 6298, 5.7).
+const TIMEOUT_AFTER_HANDSHAKE_LOSS: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests;

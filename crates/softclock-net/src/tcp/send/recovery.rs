@@ -53,6 +53,7 @@ impl Sender {
 
     fn begin_recovery(&mut self, flight: &mut Flight, now: Instant, in_flight: u32, size: u32) {
         self.controller.on_loss(now, in_flight, self.next);
+        self.report_reduction();
         self.undo.arm(self.una, self.next);
         self.tail_probe.abandon();
         self.phase = Phase::Recovery;
@@ -103,6 +104,7 @@ impl Sender {
         match is_first {
             true => {
                 self.controller.on_timeout(now, in_flight);
+                self.report_reduction();
                 self.undo.arm(self.una, self.next);
             }
             false => self.controller.set_window_after_recovery(self.mss.into()),
@@ -199,12 +201,18 @@ impl Sender {
         self.take_back();
     }
 
+    /// The next new segment says that the window was reduced, for whatever reason (RFC 3168, 6.1.2).
+    pub(super) fn report_reduction(&mut self) {
+        self.flags.reports_reduction |= self.flags.has_ecn;
+    }
+
     /// Takes the last reduction of the window back.
     pub(super) fn take_back(&mut self) {
         if self.phase == Phase::Recovery {
             self.reordering.on_reordered();
         }
         self.phase = Phase::Open;
+        self.flags.reports_reduction = false;
         self.controller.undo();
         self.undo.disarm();
         self.stats.undone = self.stats.undone.wrapping_add(1);

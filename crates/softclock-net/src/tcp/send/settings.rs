@@ -149,6 +149,11 @@ impl Limits {
         Duration::from_millis(self.initial_timeout_ms.into())
     }
 
+    pub(super) fn raise_initial_timeout(&mut self, least: Duration) {
+        let least_ms = to_u16(least.as_millis());
+        self.initial_timeout_ms = self.initial_timeout_ms.max(least_ms);
+    }
+
     pub(super) fn peer_ack_delay(&self) -> Duration {
         Duration::from_millis(self.peer_ack_delay_ms.into())
     }
