@@ -168,7 +168,7 @@ impl Application {
         }
         let wants = self.wants();
         assert!(
-            has_moved || !self.was_ready || blocked == Interest::default(),
+            has_moved || !self.was_ready || blocked != wants,
             "ready, but neither reads nor writes: {wants:?}"
         );
         self.was_ready = false;
