@@ -17,7 +17,7 @@
 //!   [`neighbors`]: their link addresses.
 //! - [`icmp`], [`icmp_v6`]: errors and echo, under the [`rate_limit`].
 //! - [`udp`]: datagrams. [`tcp`]: the types of connections.
-//! - [`stack`]: all of these together, in three architectures. Begin here.
+//! - [`stack`]: all of these together, in four architectures. Begin here.
 //! - [`drops`]: the reasons for which packets are dropped. [`checksum`]: those of the transport layer.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -91,7 +91,9 @@ each other over an interface that they share; they do over a TAP device, once it
 AF_PACKET, CAP_NET_ADMIN for a TAP device, and also CAP_BPF for AF_XDP.
 
 With soft-lrp a packet is only demultiplexed when it arrives, and discarded there if its service has more than \
---channel packets to do; the other architectures are those it is compared with (Druschel and Banga, OSDI 1996).
+--channel packets to do. With ni-lrp the XDP program of the interface does this, before the kernel spends anything on \
+the packet; so it needs AF_XDP, not a TAP device. bsd and early-demux are those that they are compared with (Druschel \
+and Banga, OSDI 1996).
 
 At the end the command prints what was served, and the packets that were dropped, by reason. While it runs, softclock \
 top shows them by --metrics, whose addresses belong to the host and not to the stack.
@@ -122,6 +124,8 @@ enum ArchitectureName {
     EarlyDemux,
     /// Discard when a packet arrives and its service is behind; other work when the service asks
     SoftLrp,
+    /// The same, with the discard in the driver's XDP program; implies --mechanism xdp
+    NiLrp,
 }
 
 /// Serves until a signal arrives, `--duration` is over or the interface is deleted.
@@ -134,7 +138,7 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
         let stack = stack::open(&options.stack_options()).map_err(error)?;
         let mut services = Vec::new();
         for prefix in &options.address {
-            for service in [Service::Echo, Service::Discard] {
+            for service in Service::ALL {
                 let address = SocketAddr::new(prefix.address, service.port());
                 let socket = UdpSocket::bind(address).map_err(failed)?;
                 let counts = Rc::new(Counts::default());
@@ -182,7 +186,9 @@ impl EchoOptions {
             ArchitectureName::Bsd => Architecture::Bsd,
             ArchitectureName::EarlyDemux => Architecture::EarlyDemux,
             ArchitectureName::SoftLrp => Architecture::SoftLrp,
+            ArchitectureName::NiLrp => Architecture::NiLrp,
         };
+        options.sockets = (Service::ALL.len() * self.address.len()) as u32;
         options.addresses.clone_from(&self.address);
         options.gateways.clone_from(&self.gateway);
         options.link_address = self.link_address;
@@ -218,6 +224,8 @@ enum Service {
 }
 
 impl Service {
+    const ALL: [Self; 2] = [Self::Echo, Self::Discard];
+
     const fn port(self) -> u16 {
         match self {
             Self::Echo => 7,
@@ -363,6 +371,11 @@ fn error(error: StackError) -> BridgeError {
         StackError::HostAddress(address) => BridgeError(format!(
             "{address} is an address of this host; give the stack one that is free"
         )),
+        StackError::NeedsXdp => BridgeError(
+            "--architecture ni-lrp demultiplexes in an XDP program: give an existing interface to --dev, and xdp or \
+             nothing to --mechanism"
+                .into(),
+        ),
         StackError::Routes(error) => BridgeError(format!("--address and --gateway: {error}")),
         other => BridgeError(other.to_string()),
     }

@@ -58,9 +58,11 @@ fn all_lengths_return_by_af_packet() {
 
 #[test]
 fn all_lengths_return_by_af_xdp() {
-    let lab = lab!(Carrier::Xdp);
-    for architecture in ARCHITECTURES {
-        assert_all_lengths_return(&lab, architecture);
+    for carrier in [Carrier::Xdp, Carrier::NiLrp] {
+        let lab = lab!(carrier);
+        for architecture in carrier.architectures() {
+            assert_all_lengths_return(&lab, architecture);
+        }
     }
 }
 
@@ -80,7 +82,7 @@ fn empty_datagrams_return() {
 fn closed_ports_refuse_at_once() {
     for carrier in Carrier::ALL {
         let lab = lab!(carrier);
-        for architecture in ARCHITECTURES {
+        for architecture in carrier.architectures() {
             let server = lab.serve(&["--architecture", architecture]);
             for address in ADDRESSES {
                 // In one frame, and in fragments.

@@ -52,7 +52,7 @@ fn the_summary_is_text_without_json() {
 
 #[test]
 fn a_killed_server_leaves_nothing_behind() {
-    for carrier in [Carrier::Packet, Carrier::Xdp] {
+    for carrier in Carrier::SHARED {
         let lab = lab!(carrier);
         let before = lab.link_state();
         let server = lab.serve(&[]);
@@ -115,7 +115,7 @@ fn it_ends_when_its_interface_is_deleted() {
         lab.configure_client("ip link delete client");
         let name = match carrier {
             Carrier::Tap => "client",
-            Carrier::Packet | Carrier::Xdp => "host",
+            _ => "host",
         };
         let (errors, summary) = server.fail();
         assert!(
@@ -130,7 +130,7 @@ fn it_ends_when_its_interface_is_deleted() {
 /// The host's traffic over a shared interface is the same with the server and without it.
 #[test]
 fn the_hosts_traffic_is_untouched() {
-    for carrier in [Carrier::Packet, Carrier::Xdp] {
+    for carrier in Carrier::SHARED {
         let lab = lab!(carrier);
         let server = lab.serve(&[]);
         lab.assert_answers();

@@ -95,10 +95,24 @@ fn an_interface_without_ethernet_frames_is_refused() {
     }
 }
 
+/// NI-LRP demultiplexes in an XDP program, which these mechanisms do not have.
+#[test]
+fn ni_lrp_without_af_xdp_is_refused() {
+    let address = ["--address", "192.0.2.7/24", "--architecture", "ni-lrp"];
+    for more in [
+        &["--dev", "lo", "--mechanism", "packet"][..],
+        &["--dev", "tap:sclazy0"],
+    ] {
+        let line = mistake(&softclock(&[&address[..], more].concat()));
+        assert!(line.contains("--architecture ni-lrp"), "{line}");
+        assert!(line.contains("--mechanism"), "{line}");
+    }
+}
+
 /// Both would answer for the address.
 #[test]
 fn an_address_of_the_host_is_refused() {
-    for carrier in [Carrier::Packet, Carrier::Xdp] {
+    for carrier in Carrier::SHARED {
         let lab = lab!(carrier);
         let before = lab.link_state();
         for address in ["10.78.0.2/24", "fd78::2/64"] {
@@ -117,7 +131,7 @@ fn an_address_of_the_host_is_refused() {
 
 #[test]
 fn an_interface_has_one_server() {
-    for carrier in [Carrier::Packet, Carrier::Xdp] {
+    for carrier in Carrier::SHARED {
         let lab = lab!(carrier);
         let server = lab.serve(&[]);
         let process = server.pid().as_raw_nonzero().get();

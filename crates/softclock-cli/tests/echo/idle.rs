@@ -40,6 +40,7 @@ fn an_idle_server_does_not_wake_up() {
         (Carrier::Packet, 0),
         // AF_XDP does not report that an interface was deleted; the server looks once a second.
         (Carrier::Xdp, 2),
+        (Carrier::NiLrp, 2),
     ] {
         let lab = lab!(carrier);
         let server = lab.serve(&[]);

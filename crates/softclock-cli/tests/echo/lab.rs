@@ -17,19 +17,32 @@ pub(crate) const ADDRESSES: [&str; 2] = ["10.78.0.7", "fd78::7"];
 /// The link address of the program's stack.
 pub(crate) const LINK_ADDRESS: [u8; 6] = [2, 0, 0, 0, 0, 7];
 
-/// The names of the architectures.
+/// The names of the architectures that all mechanisms have.
 pub(crate) const ARCHITECTURES: [&str; 3] = ["bsd", "early-demux", "soft-lrp"];
 
-/// The mechanism that carries the program's frames.
+/// The mechanism that carries the program's frames, and for [`NiLrp`](Self::NiLrp) the architecture, too.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Carrier {
     Tap,
     Packet,
     Xdp,
+    /// AF_XDP with a ring for each service, and not with any other architecture.
+    NiLrp,
 }
 
 impl Carrier {
-    pub(crate) const ALL: [Self; 3] = [Self::Tap, Self::Packet, Self::Xdp];
+    pub(crate) const ALL: [Self; 4] = [Self::Tap, Self::Packet, Self::Xdp, Self::NiLrp];
+
+    /// Those whose interface is shared with the host.
+    pub(crate) const SHARED: [Self; 3] = [Self::Packet, Self::Xdp, Self::NiLrp];
+
+    /// The architectures that it can have.
+    pub(crate) const fn architectures(self) -> &'static [&'static str] {
+        match self {
+            Self::NiLrp => &["ni-lrp"],
+            _ => &ARCHITECTURES,
+        }
+    }
 
     /// The reason why this machine does not have the mechanism.
     pub(crate) fn check(self) -> Result<(), String> {
@@ -38,18 +51,20 @@ impl Carrier {
             Self::Tap if !std::path::Path::new("/dev/net/tun").exists() => {
                 Err("there are no TAP devices here".into())
             }
-            Self::Xdp => xdp_socket()
+            Self::Xdp | Self::NiLrp => xdp_socket()
                 .and_then(|()| xdp_program())
                 .map_err(|error| format!("AF_XDP cannot be used here: {error}")),
             _ => Ok(()),
         }
     }
 
-    fn options(self) -> [&'static str; 4] {
+    fn options(self) -> &'static [&'static str] {
         match self {
-            Self::Tap => ["--dev", "tap:client", "--mechanism", "auto"],
-            Self::Packet => ["--dev", "host", "--mechanism", "packet"],
-            Self::Xdp => ["--dev", "host", "--mechanism", "xdp"],
+            Self::Tap => &["--dev", "tap:client", "--mechanism", "auto"],
+            Self::Packet => &["--dev", "host", "--mechanism", "packet"],
+            Self::Xdp => &["--dev", "host", "--mechanism", "xdp"],
+            // Its architecture implies the mechanism.
+            Self::NiLrp => &["--dev", "host"],
         }
     }
 }
@@ -71,7 +86,7 @@ impl Lab {
             server: Namespace::new()?,
             other: match carrier {
                 Carrier::Tap => None,
-                Carrier::Packet | Carrier::Xdp => Some(Namespace::new()?),
+                Carrier::Packet | Carrier::Xdp | Carrier::NiLrp => Some(Namespace::new()?),
             },
         };
         lab.link().map_err(|error| error.to_string())?;
@@ -115,6 +130,9 @@ impl Lab {
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.server.command(env!("CARGO_BIN_EXE_softclock"));
         command.arg("echo").args(self.carrier.options());
+        if self.carrier == Carrier::NiLrp && !arguments.contains(&"--architecture") {
+            command.args(["--architecture", "ni-lrp"]);
+        }
         command.args(["--address", "10.78.0.7/24", "--address", "fd78::7/64"]);
         command.args(["--link-address", "02:00:00:00:00:07", "--json"]);
         command.args(arguments);

@@ -1,5 +1,9 @@
 //! The link below the server: its MTU, its offloads, and its ups and downs.
 
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
 use softclock_testing::require;
 
 use crate::lab::{ADDRESSES, Carrier, Lab, assert_returned, eventually, lab};
@@ -12,7 +16,7 @@ fn it_answers_again_when_the_interface_is_up_again() {
         lab.assert_answers();
         let link = match carrier {
             Carrier::Tap => "client",
-            Carrier::Packet | Carrier::Xdp => "host",
+            _ => "host",
         };
         for _ in 0..2 {
             lab.configure(&format!("ip link set {link} down"));
@@ -34,13 +38,58 @@ fn it_answers_again_when_the_interface_is_up_again() {
 /// The other end going down takes the carrier away.
 #[test]
 fn it_answers_again_when_the_carrier_is_back() {
-    for carrier in [Carrier::Packet, Carrier::Xdp] {
+    for carrier in Carrier::SHARED {
         let lab = lab!(carrier);
         let server = lab.serve(&[]);
         lab.configure_client("ip link set client down");
         lab.configure_client("ip link set client up");
         lab.configure_client("ip addr add fd78::1/64 dev client nodad");
         eventually(|| lab.ping("fd78::7", 1, "-W 0.2") == 1);
+        lab.assert_answers();
+        server.end();
+    }
+}
+
+/// The client's addresses are removed and added again while it sends: in between, the stack's answers find no neighbor.
+#[test]
+fn it_answers_again_when_the_peers_addresses_are_back() {
+    for carrier in Carrier::ALL {
+        let lab = lab!(carrier);
+        let server = lab.serve(&[]);
+        lab.assert_answers();
+        let sockets = ADDRESSES.map(|address| lab.socket(address, 7));
+        let is_over = AtomicBool::new(false);
+        let [sent, failed] = [(); 2].map(|()| AtomicU64::new(0));
+        let send = |socket: &UdpSocket| {
+            let counter = match socket.send(b"traffic") {
+                Ok(_) => &sent,
+                Err(_) => &failed,
+            };
+            counter.fetch_add(1, Ordering::Relaxed);
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    sockets.iter().for_each(send);
+                }
+            });
+            for _ in 0..2 {
+                let more = |counter: &AtomicU64| {
+                    let before = counter.load(Ordering::Relaxed);
+                    eventually(|| counter.load(Ordering::Relaxed) > before + 100);
+                };
+                more(&sent);
+                lab.configure_client("ip addr del 10.78.0.1/24 dev client");
+                lab.configure_client("ip addr del fd78::1/64 dev client");
+                more(&failed);
+                lab.configure_client("ip addr add 10.78.0.1/24 dev client");
+                lab.configure_client("ip addr add fd78::1/64 dev client nodad");
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+        for address in ADDRESSES {
+            eventually(|| lab.ping(address, 1, "-W 0.2") == 1);
+        }
         lab.assert_answers();
         server.end();
     }
@@ -123,7 +172,7 @@ fn af_xdp_serves_long_frames_or_refuses_the_link() {
 /// The MTU of a running server's link may shrink; then its fragments do not fit, and it survives.
 #[test]
 fn an_mtu_that_shrinks_does_not_end_it() {
-    for carrier in [Carrier::Packet, Carrier::Xdp] {
+    for carrier in Carrier::SHARED {
         let lab = lab!(carrier);
         let server = lab.serve(&[]);
         lab.assert_answers();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::frame::V4;
-use crate::lab::{ADDRESSES, ARCHITECTURES, Carrier, Lab, Server, dropped, eventually, lab};
+use crate::lab::{ADDRESSES, Carrier, Lab, Server, dropped, eventually, lab};
 
 /// Calls `f` while datagrams flood the discard service.
 fn flooded<R>(lab: &Lab, f: impl FnOnce() -> R) -> R {
@@ -82,7 +82,7 @@ fn echoed(socket: &std::net::UdpSocket, number: u8) {
 fn a_flood_to_one_service_leaves_the_other_its_share() {
     for carrier in Carrier::ALL {
         let lab = lab!(carrier);
-        for architecture in ARCHITECTURES {
+        for architecture in carrier.architectures() {
             let summary = served_during_a_flood(&lab, &["--architecture", architecture]);
             let discarded = summary["discard"]["datagrams"].as_u64();
             assert!(discarded > Some(100), "{summary}");
@@ -94,8 +94,12 @@ fn a_flood_to_one_service_leaves_the_other_its_share() {
 /// others' packets is, though their channels are as small.
 #[test]
 fn a_flood_is_discarded_early() {
-    let lab = lab!(Carrier::Packet);
-    for architecture in ["early-demux", "soft-lrp"] {
+    for (carrier, architecture) in [
+        (Carrier::Packet, "early-demux"),
+        (Carrier::Packet, "soft-lrp"),
+        (Carrier::NiLrp, "ni-lrp"),
+    ] {
+        let lab = lab!(carrier);
         let server = lab.serve(&["--architecture", architecture, "--channel", "1"]);
         lab.assert_answers();
         // Several frames wait in the device when the server looks, so that a batch does not fit.
@@ -104,7 +108,7 @@ fn a_flood_is_discarded_early() {
         let summary = server.end();
         let lost = dropped(&summary, "channel_full") + dropped(&summary, "socket_full");
         assert!(lost > 0, "{summary}");
-        if architecture == "soft-lrp" {
+        if architecture != "early-demux" {
             assert_eq!(dropped(&summary, "socket_full"), 0, "{summary}");
         }
         let taken = summary["discard"]["datagrams"].as_u64().expect("a number");
@@ -115,10 +119,37 @@ fn a_flood_is_discarded_early() {
     }
 }
 
+/// The discards of NI-LRP's program are those of the stack, as others see them.
+#[test]
+fn top_shows_what_the_program_discards() {
+    let lab = lab!(Carrier::NiLrp);
+    lab.configure("ip link set lo up");
+    let server = lab.serve(&["--channel", "1", "--metrics", "127.0.0.1:9180"]);
+    lab.assert_answers();
+    let is_over = AtomicBool::new(false);
+    let output = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                lab.inject(&vec![V4::udp(9, b"flood").frame(); 500]);
+            }
+        });
+        let mut top = lab.server.command(env!("CARGO_BIN_EXE_softclock"));
+        let output = top.args(["top", "--once", "127.0.0.1:9180"]).output();
+        is_over.store(true, Ordering::Relaxed);
+        output.expect("nsenter is installed")
+    });
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    for part in ["stack        on host by xdp, ni-lrp\n", "  channel_full "] {
+        assert!(text.contains(part), "{part:?} is not in\n{text}");
+    }
+    let summary = server.end();
+    assert!(dropped(&summary, "channel_full") > 0, "{summary}");
+}
+
 /// Behind the demultiplexer no packet of others is lost: what is missing was lost in the device, which is before it.
 #[test]
 fn pings_are_lost_in_the_device_at_most() {
-    for carrier in [Carrier::Packet, Carrier::Tap] {
+    for carrier in [Carrier::Packet, Carrier::Tap, Carrier::NiLrp] {
         let lab = lab!(carrier);
         let server = lab.serve(&[]);
         lab.assert_answers();

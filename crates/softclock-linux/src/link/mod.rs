@@ -53,7 +53,7 @@ pub struct Received<B = Buffer> {
 
 impl<B> Received<B> {
     /// Converts the memory of the frame.
-    pub(crate) fn map<C>(self, into: impl FnOnce(B) -> C) -> Received<C> {
+    pub fn map<C>(self, into: impl FnOnce(B) -> C) -> Received<C> {
         Received {
             bytes: into(self.bytes),
             offload: self.offload,

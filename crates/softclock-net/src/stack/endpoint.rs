@@ -166,6 +166,43 @@ impl<B: Deref<Target = [u8]>> Pending<B> {
     }
 }
 
+/// A frame that the network interface has demultiplexed into the ring of an endpoint ([`Architecture::NiLrp`]).
+///
+/// [`Architecture::NiLrp`]: super::Architecture::NiLrp
+#[derive(Debug)]
+pub struct RingFrame<B> {
+    /// The frame, from the Ethernet header on.
+    pub bytes: B,
+    /// When it arrived.
+    pub arrived: Instant,
+    /// Whether the checksum of its transport layer is to be verified.
+    pub verify: Verify,
+}
+
+/// The result of [`receive_next`](super::Stack::receive_next).
+#[derive(Debug)]
+pub enum Taken<B> {
+    /// A datagram of the endpoint.
+    Datagram(Datagram<B>),
+    /// A packet that was dropped, or that another endpoint or the stack itself has to handle. More may have arrived.
+    Other,
+    /// Nothing has arrived.
+    Nothing,
+}
+
+/// A queue of the network interface ([`Architecture::NiLrp`]).
+///
+/// [`Architecture::NiLrp`]: super::Architecture::NiLrp
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ring {
+    /// The frames to an endpoint.
+    Endpoint(EndpointId),
+    /// Control packets, and datagrams without an endpoint.
+    Control,
+    /// Fragments.
+    Fragments,
+}
+
 /// An entry of an endpoint's channel.
 #[derive(Debug)]
 pub(super) enum Waiting<B> {
@@ -189,6 +226,8 @@ pub(super) struct Endpoint<B> {
     pub(super) error: Option<NetworkError>,
     /// Whether the endpoint is in the stack's list of woken endpoints.
     pub(super) is_woken: bool,
+    /// Whether the channel goes before the ring of the network interface when the receiver asks next.
+    pub(super) is_channel_next: bool,
 }
 
 impl<B> Endpoint<B> {
@@ -202,6 +241,7 @@ impl<B> Endpoint<B> {
             counts: EndpointCounts::default(),
             error: None,
             is_woken: false,
+            is_channel_next: false,
         }
     }
 

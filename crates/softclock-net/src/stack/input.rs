@@ -7,7 +7,7 @@ use core::ops::Deref;
 use softclock_core::Instant;
 use softclock_wire::packet::UDP;
 
-use super::endpoint::{Arrived, Datagram, Memory, Pending, Waiting};
+use super::endpoint::{Arrived, Datagram, Memory, Pending, Ring, RingFrame, Taken, Waiting};
 use super::tcp::TcpTarget;
 use super::{Architecture, EndpointId, Stack};
 use crate::channel::{Full, Wakeup};
@@ -61,7 +61,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     pub(super) fn enqueue(&mut self, now: Instant, frame: Arrived<B>) {
         match self.settings.architecture {
             Architecture::Bsd => self.queue(None, frame),
-            Architecture::EarlyDemux | Architecture::SoftLrp => self.demultiplex(now, frame),
+            Architecture::EarlyDemux | Architecture::SoftLrp | Architecture::NiLrp => {
+                self.demultiplex(now, frame);
+            }
         }
     }
 
@@ -94,22 +96,118 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     pub fn receive(&mut self, _now: Instant, id: EndpointId) -> Option<Datagram<B>> {
         loop {
             let waiting = self.endpoints.get_mut(id.0)?.channel.pop()?;
-            let datagram = match waiting {
-                Waiting::Datagram(datagram) => Ok(datagram),
-                Waiting::Frame(frame) => frame.into_datagram(&self.routes),
-            };
-            let endpoint = self.endpoints.get_mut(id.0)?;
-            match datagram {
-                Ok(datagram) => {
-                    endpoint.counts.received += 1;
-                    endpoint.counts.received_bytes += datagram.payload().len() as u64;
-                    self.counts.datagrams_received += 1;
-                    return Some(datagram);
-                }
-                Err(reason) => {
-                    endpoint.count(reason);
-                    self.drops.count(reason);
-                }
+            if let Some(datagram) = self.finish(id, waiting) {
+                return Some(datagram);
+            }
+        }
+    }
+
+    /// Takes the next packet of an endpoint whose frames the network interface demultiplexes
+    /// ([`Architecture::NiLrp`]), and does the protocols' work for it. `ring` takes the next frame out of the endpoint's
+    /// ring, if there is one.
+    ///
+    /// The endpoint's channel in the stack has what did not come in one frame to the endpoint alone: packets to a group
+    /// or to the stack itself, and those put together from fragments. Channel and ring take turns while both have
+    /// packets, so neither can keep the other waiting.
+    ///
+    /// A frame in the ring is demultiplexed again, since the interface may have put it there just before the ring became
+    /// this endpoint's, and since it looks neither at link addresses nor at the remote endpoint. A frame that belongs
+    /// elsewhere is handled as by [`on_frame`](Self::on_frame).
+    ///
+    /// Handles at most one packet.
+    pub fn receive_next(
+        &mut self,
+        now: Instant,
+        id: EndpointId,
+        ring: impl FnOnce() -> Option<RingFrame<B>>,
+    ) -> Taken<B> {
+        let Some(endpoint) = self.endpoints.get_mut(id.0) else {
+            return Taken::Nothing;
+        };
+        let is_channel_next = endpoint.is_channel_next;
+        if is_channel_next && let Some(waiting) = endpoint.channel.pop() {
+            endpoint.is_channel_next = false;
+            return self.finish(id, waiting).into();
+        }
+        if let Some(frame) = ring() {
+            endpoint.is_channel_next = true;
+            return self.on_ring_frame(now, id, frame).into();
+        }
+        match endpoint.channel.pop() {
+            Some(waiting) => self.finish(id, waiting).into(),
+            None => Taken::Nothing,
+        }
+    }
+
+    /// Handles a frame from the ring of an endpoint, and returns its datagram.
+    fn on_ring_frame(
+        &mut self,
+        now: Instant,
+        id: EndpointId,
+        frame: RingFrame<B>,
+    ) -> Option<Datagram<B>> {
+        self.counts.frames_received += 1;
+        let frame = Arrived {
+            memory: Memory::Frame(frame.bytes),
+            at: frame.arrived,
+            verify: frame.verify,
+            is_own: false,
+        };
+        match self.verdict(now, frame.memory.bytes()) {
+            Ok(Target::Channel(found)) if found == id => {
+                self.counts.to_channels += 1;
+                self.finish(id, Waiting::Frame(frame))
+            }
+            verdict => {
+                self.put(now, verdict, frame);
+                None
+            }
+        }
+    }
+
+    /// Counts frames that the network interface discarded since this ring was full: early discard.
+    pub fn on_discards(&mut self, ring: Ring, frames: u64) {
+        let counts = &mut self.counts;
+        counts.frames_received += frames;
+        let (counter, reason) = match ring {
+            Ring::Endpoint(_) => (&mut counts.to_channels, DropReason::ChannelFull),
+            Ring::Control => (&mut counts.to_control, DropReason::ControlFull),
+            Ring::Fragments => (&mut counts.to_fragments, DropReason::FragmentsFull),
+        };
+        *counter += frames;
+        self.drops.count_many(reason, frames);
+        if let Ring::Endpoint(id) = ring
+            && let Some(endpoint) = self.endpoints.get_mut(id.0)
+        {
+            endpoint.counts.drops.count_many(reason, frames);
+        }
+    }
+
+    /// Counts frames that were in the ring of an endpoint when it was closed.
+    pub fn on_ring_closed(&mut self, frames: u64) {
+        self.counts.frames_received += frames;
+        self.counts.to_channels += frames;
+        self.drops.count_many(DropReason::Closed, frames);
+    }
+
+    /// Does the work that remains for a packet that an endpoint's receiver takes. Counts the packet.
+    fn finish(&mut self, id: EndpointId, waiting: Waiting<B>) -> Option<Datagram<B>> {
+        let datagram = match waiting {
+            Waiting::Datagram(datagram) => Ok(datagram),
+            Waiting::Frame(frame) => frame.into_datagram(&self.routes),
+        };
+        let endpoint = self.endpoints.get_mut(id.0)?;
+        match datagram {
+            Ok(datagram) => {
+                endpoint.counts.received += 1;
+                endpoint.counts.received_bytes += datagram.payload().len() as u64;
+                self.counts.datagrams_received += 1;
+                Some(datagram)
+            }
+            Err(reason) => {
+                endpoint.count(reason);
+                self.drops.count(reason);
+                None
             }
         }
     }
@@ -138,8 +236,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Finds the channel of a frame and puts it there.
     pub(super) fn demultiplex(&mut self, now: Instant, frame: Arrived<B>) {
+        let verdict = self.verdict(now, frame.memory.bytes());
+        self.put(now, verdict, frame);
+    }
+
+    /// Puts a frame into the channel that was found for it.
+    fn put(&mut self, now: Instant, verdict: Result<Target, DropReason>, frame: Arrived<B>) {
         let is_eager = self.settings.architecture == Architecture::Bsd;
-        match self.verdict(now, frame.memory.bytes()) {
+        match verdict {
             Ok(Target::Channel(id)) => {
                 self.counts.to_channels += 1;
                 self.accept(id, frame);
@@ -312,6 +416,12 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
         });
         ids
+    }
+}
+
+impl<B> From<Option<Datagram<B>>> for Taken<B> {
+    fn from(datagram: Option<Datagram<B>>) -> Self {
+        datagram.map_or(Self::Other, Self::Datagram)
     }
 }
 

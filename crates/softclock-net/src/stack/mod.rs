@@ -7,10 +7,14 @@
 //! 2. [`process`](Stack::process) does what runs on the stack's own account: ARP, neighbor discovery, ICMP, fragments,
 //!    and all protocol work of the eager architectures.
 //! 3. [`next_woken`](Stack::next_woken) names the endpoints whose receivers wait and have got something.
-//! 4. [`receive`](Stack::receive) returns an endpoint's next datagram. With [`Architecture::SoftLrp`] the protocols run
-//!    here, in the receiver's context.
+//! 4. [`receive`](Stack::receive) returns an endpoint's next datagram. In [lazy](Architecture::is_lazy) architectures
+//!    the protocols run here, in the receiver's context.
 //! 5. [`next_frame`](Stack::next_frame) returns the frames to send, and [`next_timeout`](Stack::next_timeout) the time
 //!    at which [`on_timer`](Stack::on_timer) has work.
+//!
+//! With [`Architecture::NiLrp`] the network interface does the first step for most frames. Receivers take the frames to
+//! their endpoints by [`receive_next`](Stack::receive_next), and only the others go to `on_frame`.
+//! [`on_discards`](Stack::on_discards) adds what the interface discarded to the counters.
 //!
 //! **On whose account:** demultiplexing is charged to the caller of `on_frame`; control packets and fragments to the
 //! caller of `process`, which bounds them by its quota; UDP, in lazy architectures, to the receiver. A flood to one
@@ -61,7 +65,9 @@ use crate::neighbors::Neighbors;
 use crate::rate_limit::{SourceBuckets, TokenBucket};
 use crate::routes::Routes;
 
-pub use endpoint::{Datagram, EndpointCounts, EndpointId, NetworkError, Pending};
+pub use endpoint::{
+    Datagram, EndpointCounts, EndpointId, NetworkError, Pending, Ring, RingFrame, Taken,
+};
 pub use output::{Ports, SendError, datagram_packet};
 pub use settings::{Architecture, Settings};
 pub use tcp::{

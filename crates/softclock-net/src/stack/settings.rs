@@ -22,19 +22,29 @@ pub enum Architecture {
     /// receiver asks for them, in [`receive`](super::Stack::receive).
     #[default]
     SoftLrp,
+    /// The network interface demultiplexes frames into a ring for each endpoint, and discards those that find it full.
+    /// The protocols process a frame when the receiver takes it from the ring, in
+    /// [`receive_next`](super::Stack::receive_next). Frames without a ring are handled as by [`SoftLrp`](Self::SoftLrp).
+    NiLrp,
 }
 
 impl Architecture {
     /// All architectures, from the most eager on.
-    pub const ALL: [Self; 3] = [Self::Bsd, Self::EarlyDemux, Self::SoftLrp];
+    pub const ALL: [Self; 4] = [Self::Bsd, Self::EarlyDemux, Self::SoftLrp, Self::NiLrp];
 
-    /// The name in options and reports: `bsd`, `early-demux` or `soft-lrp`.
+    /// The name in options and reports: `bsd`, `early-demux`, `soft-lrp` or `ni-lrp`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bsd => "bsd",
             Self::EarlyDemux => "early-demux",
             Self::SoftLrp => "soft-lrp",
+            Self::NiLrp => "ni-lrp",
         }
+    }
+
+    /// Whether the protocols run when the receiver asks, and not before.
+    pub const fn is_lazy(self) -> bool {
+        matches!(self, Self::SoftLrp | Self::NiLrp)
     }
 }
 

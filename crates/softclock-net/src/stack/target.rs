@@ -8,7 +8,8 @@ use softclock_core::Instant;
 use softclock_wire::packet::ones_complement_sum;
 
 use super::{
-    Architecture, EndpointId, HashKey, LinkAddress, Prefix, Routes, Settings, Stack, Verify,
+    Architecture, EndpointId, HashKey, LinkAddress, Prefix, RingFrame, Routes, Settings, Stack,
+    Taken, Verify,
 };
 
 /// Passes frames to a stack of each architecture. The input is a sequence of steps, each a byte of [flags](step), a
@@ -45,7 +46,7 @@ pub(crate) fn check(mut input: &[u8]) {
     }
 }
 
-/// A stack with two endpoints that echo.
+/// A stack with two endpoints that echo. With [`Architecture::NiLrp`] it has a network interface that demultiplexes.
 struct Host {
     stack: Stack<Vec<u8>>,
     endpoints: [EndpointId; 2],
@@ -84,7 +85,14 @@ impl Host {
         assert_eq!(waits, [true; 2], "all datagrams were taken");
         stack.on_timer(now);
         assert!(stack.next_timeout().is_none_or(|due| due > now));
-        stack.on_frame(now, now, frame.to_vec(), verify);
+        let ring = match stack.settings().architecture {
+            Architecture::NiLrp => ring_of(frame),
+            _ => None,
+        };
+        let mut ring = ring.map(|index| (self.endpoints[index], frame.to_vec()));
+        if ring.is_none() {
+            stack.on_frame(now, now, frame.to_vec(), verify);
+        }
         self.frames += 1;
         while stack.process(now, 3) == 3 {}
         assert!(!stack.has_work());
@@ -95,8 +103,23 @@ impl Host {
         }
         let mut datagrams = Vec::new();
         for id in self.endpoints {
-            while let Some(datagram) = stack.receive(now, id) {
-                assert!(woken.contains(&id), "its receiver waits");
+            let is_rung = ring.as_ref().is_some_and(|(of, _)| *of == id);
+            loop {
+                let next = || {
+                    let (_, bytes) = ring.take_if(|(of, _)| *of == id)?;
+                    let arrived = now;
+                    Some(RingFrame {
+                        bytes,
+                        arrived,
+                        verify,
+                    })
+                };
+                let datagram = match stack.receive_next(now, id, next) {
+                    Taken::Datagram(datagram) => datagram,
+                    Taken::Other => continue,
+                    Taken::Nothing => break,
+                };
+                assert!(is_rung || woken.contains(&id), "its receiver waits");
                 datagrams.push((datagram.source, datagram.payload().to_vec()));
                 self.received += 1;
                 // Refused if the answer has no route, or no room.
@@ -113,6 +136,32 @@ impl Host {
         assert_eq!(stack.counts().datagrams_received, self.received);
         (datagrams, sent)
     }
+}
+
+/// The index of the endpoint whose ring a network interface puts this frame into: by protocol, destination address and
+/// destination port, and without a look at anything else.
+fn ring_of(frame: &[u8]) -> Option<usize> {
+    let field = |at: usize, bytes: usize| frame.get(at..at + bytes);
+    let is_v6 = match field(12, 2)? {
+        [0x08, 0x00] => false,
+        [0x86, 0xdd] => true,
+        _ => return None,
+    };
+    let (protocol, address, transport) = match is_v6 {
+        false => (
+            field(23, 1)?,
+            field(30, 4)?,
+            14 + usize::from(frame[14] & 15) * 4,
+        ),
+        true => (field(20, 1)?, field(38, 16)?, 54),
+    };
+    let is_fragment = !is_v6 && (frame[20] & 0x3f, frame[21]) != (0, 0);
+    let own = match is_v6 {
+        false => &[10, 0, 0, 1][..],
+        true => &[0x20, 0x01, 0x0d, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+    };
+    let is_key = protocol == [17] && address == own && field(transport + 2, 2)? == [0, 7];
+    (is_key && !is_fragment).then_some(is_v6.into())
 }
 
 /// The flags of a step.

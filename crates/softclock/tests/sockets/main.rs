@@ -17,6 +17,7 @@ use std::time::Duration;
 use softclock::net::stack::{self, Architecture, Prefix, StackError, StackOptions, StackShare};
 use softclock::net::{PacedBy, Pacing, UdpSocket};
 use softclock::{Mechanism, Remote, Runtime};
+use softclock_testing::lab::VethPair;
 
 use batches::*;
 use datagrams::*;
@@ -117,6 +118,8 @@ datagram_conformance! {
     soft_lrp_v4 => Ipv4Addr by Stack(Architecture::SoftLrp);
     soft_lrp_v6 => Ipv6Addr by Stack(Architecture::SoftLrp);
     early_demux_v4 => Ipv4Addr by Stack(Architecture::EarlyDemux);
+    ni_lrp_v4 => Ipv4Addr by Stack(Architecture::NiLrp);
+    ni_lrp_v6 => Ipv6Addr by Stack(Architecture::NiLrp);
     bsd_v4 => Ipv4Addr by Stack(Architecture::Bsd);
     bsd_v6 => Ipv6Addr by Stack(Architecture::Bsd);
     shared_soft_lrp_v4 => Ipv4Addr by Shared(Architecture::SoftLrp);
@@ -140,7 +143,7 @@ fn batches_have_mapped_addresses() {
 enum Carrier {
     /// The kernel, with sockets watched by this mechanism.
     Kernel(Mechanism),
-    /// A stack of this process, of this architecture, on a TAP device.
+    /// A stack of this process, of this architecture, on a TAP device, or on a veth pair if it needs AF_XDP.
     Stack(Architecture),
     /// Such a stack, which another thread has opened.
     Shared(Architecture),
@@ -175,9 +178,22 @@ fn run<F: Future>(
     IS_STACK.set(matches!(carrier, Stack(_) | Shared(_)));
     IS_SHARED.set(matches!(carrier, Shared(_)));
     let mut owner = None;
+    let cable = match carrier {
+        Stack(Architecture::NiLrp) => match VethPair::new() {
+            Ok(cable) => Some(cable),
+            Err(reason) => softclock_testing::skip!("{reason}"),
+        },
+        _ => None,
+    };
     runtime.block_on(async {
         let opened = match carrier {
-            Stack(architecture) => open_stack(architecture, address).map(|_| own_address(address)),
+            Stack(architecture) => {
+                let [interface, _] = match &cable {
+                    Some(cable) => cable.names(),
+                    None => [tap(), String::new()],
+                };
+                open_stack(interface, architecture, address).map(|_| own_address(address))
+            }
             Shared(architecture) => Owner::start(architecture, address).map(|started| {
                 started.share.join().unwrap();
                 owner = Some(started);
@@ -195,12 +211,20 @@ fn run<F: Future>(
     drop(owner);
 }
 
-/// Gives the runtime a stack on a TAP device of its own, with an address of the same version as `like`.
-fn open_stack(architecture: Architecture, like: IpAddr) -> Result<stack::Stack, StackError> {
+/// A TAP device of a new name.
+fn tap() -> String {
     static TAPS: AtomicU32 = AtomicU32::new(0);
     let number = TAPS.fetch_add(1, Ordering::Relaxed);
-    let name = format!("tap:sc{:x}n{number}", std::process::id());
-    let mut options = StackOptions::new(name);
+    format!("tap:sc{:x}n{number}", std::process::id())
+}
+
+/// Gives the runtime a stack on this interface, with an address of the same version as `like`.
+fn open_stack(
+    interface: String,
+    architecture: Architecture,
+    like: IpAddr,
+) -> Result<stack::Stack, StackError> {
+    let mut options = StackOptions::new(interface);
     options.architecture = architecture;
     let bits = if like.is_ipv4() { 24 } else { 64 };
     let address = own_address(like);
@@ -243,7 +267,7 @@ impl Owner {
             let runtime = Runtime::new().unwrap();
             let remote = runtime.remote();
             runtime.block_on(async {
-                let opened = open_stack(architecture, like);
+                let opened = open_stack(tap(), architecture, like);
                 let share = opened.map(|stack| (stack.share(), remote));
                 let is_open = share.is_ok();
                 sender.send(share).unwrap();

@@ -180,7 +180,7 @@ impl Demultiplexer {
             Architecture::Bsd => {}
             // At once, so that the next frame finds out whether its socket is full.
             Architecture::EarlyDemux => self.process_all(now),
-            Architecture::SoftLrp => self.fill(),
+            Architecture::SoftLrp | Architecture::NiLrp => self.fill(),
         }
     }
 

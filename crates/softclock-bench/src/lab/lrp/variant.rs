@@ -62,11 +62,13 @@ impl Variant {
                 "early-demux, driver as a thread"
             }
             Self::Stack(Architecture::SoftLrp, Driver::Thread) => "soft-lrp, driver as a thread",
+            Self::Stack(Architecture::NiLrp, Driver::Thread) => "ni-lrp, driver as a thread",
             Self::Stack(Architecture::Bsd, Driver::Sender) => "bsd, driver by the sender",
             Self::Stack(Architecture::EarlyDemux, Driver::Sender) => {
                 "early-demux, driver by the sender"
             }
             Self::Stack(Architecture::SoftLrp, Driver::Sender) => "soft-lrp, driver by the sender",
+            Self::Stack(Architecture::NiLrp, Driver::Sender) => "ni-lrp, driver by the sender",
             Self::Kernel(KernelReceive::Default) => "kernel, default",
             Self::Kernel(KernelReceive::Rps) => "kernel, RPS",
             Self::Kernel(KernelReceive::ThreadedNapi) => "kernel, threaded NAPI",

@@ -153,7 +153,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 }
                 self.queue(Some(EagerTarget::Tcp(target)), frame);
             }
-            Architecture::SoftLrp => match target {
+            Architecture::SoftLrp | Architecture::NiLrp => match target {
                 TcpTarget::Connection(id) => self.tcp_enqueue(now, id, frame),
                 TcpTarget::Listener(id) => self.listener_enqueue(id, frame),
                 TcpTarget::TimeWait => {

@@ -26,6 +26,7 @@
 //! An error of a connection, such as a reset, is returned once, by the next read or write or by `tcp_take_error`.
 
 mod accept;
+mod arrivals;
 mod calls;
 mod input;
 mod output;
@@ -33,7 +34,6 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod timers;
-mod waiting;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -44,7 +44,7 @@ use core::ops::Deref;
 use softclock_core::{Instant, TimerKey, TimerWheel};
 
 use self::accept::Listening;
-use self::waiting::Waiting;
+use self::arrivals::Arrivals;
 use super::endpoint::Arrived;
 use super::slots::{SlotId, Slots};
 use crate::channel::Channel;
@@ -156,7 +156,7 @@ pub(super) struct Tcp<B> {
 pub(super) struct TcpEndpoint<B> {
     connection: Connection<B>,
     /// Segments that have arrived and are not processed.
-    channel: Waiting<B>,
+    channel: Arrivals<B>,
     timer: Option<TimerKey>,
     /// The listener whose owner has not accepted the connection yet.
     listener: Option<SlotId>,
@@ -266,7 +266,7 @@ impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
     fn new(connection: Connection<B>) -> Self {
         Self {
             connection,
-            channel: Waiting::new(),
+            channel: Arrivals::new(),
             timer: None,
             listener: None,
             memory: 0,

@@ -80,7 +80,7 @@ impl Pair {
 
     /// Does all that is due at the present time.
     fn settle(&mut self) {
-        loop {
+        for _ in 0..10_000 {
             let mut is_silent = true;
             for number in 0..2 {
                 let host = &mut self.hosts[number];
@@ -102,16 +102,15 @@ impl Pair {
                         self.flying.push((at, 1 - number, frame.clone()));
                     }
                 }
+                // Segments to the host itself are no frames, but cause work.
                 let due = host.next_timeout();
-                assert!(
-                    due.is_none_or(|due| due > self.now) || !is_silent,
-                    "nothing is left undone"
-                );
+                is_silent &= !host.has_work() && due.is_none_or(|due| due > self.now);
             }
             if is_silent {
                 return;
             }
         }
+        panic!("the hosts never stop");
     }
 
     /// Moves to the next time at which something happens, at most to `end`. Returns whether something does.

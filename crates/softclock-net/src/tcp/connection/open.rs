@@ -53,7 +53,7 @@ pub(super) struct Synchronized {
 
 impl<B: Deref<Target = [u8]>> Connection<B> {
     /// Opens a connection: SYN-SENT. `iss` and `timestamp_offset` must be unpredictable for other hosts
-    /// ([`listen::isn`](crate::tcp::listen::isn)); `mtu` is that of the path.
+    /// ([`FlowSecrets`](crate::tcp::listen::FlowSecrets)); `mtu` is that of the path.
     pub fn connect(
         now: Instant,
         flow: Flow,

@@ -1,56 +1,60 @@
-//! Moves frames between the device and the stack, and wakes the sockets that have got datagrams.
+//! Moves frames between the interface and the stack, and wakes the sockets that have got datagrams.
 
 mod members;
+mod rings;
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::io;
-use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use softclock_core::{Clock, Instant, SourceId, TriggerState};
-use softclock_linux::link::{BATCH, Buffer, Claim, Device, Link, Pool, Received, Refused};
+use softclock_core::{Clock, Instant, SourceId};
+use softclock_linux::link::{BATCH, Buffer, Claim, Link, Pool, Received, Refused};
 use softclock_linux::readiness::Readiness;
 use softclock_net::checksum::Verify;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Prefix;
-use softclock_net::stack::{Architecture, EndpointId, Stack};
+use softclock_net::stack::{EndpointId, Stack};
 use softclock_wire::packet::{Headers, Offload, segments};
 
+use super::interface::{Interface, Opened};
+use super::ring::SocketRing;
 use super::shared::{Shared, SharedSocket};
-use super::udp::bind_error;
 use super::{StackError, StackReport};
-use crate::net::Kernel;
 use crate::net::common::Common;
 use crate::runtime::inner::Inner;
 use crate::runtime::ring::Ring;
-use crate::runtime::sources::{Direction, Sources};
+use crate::runtime::sources::Sources;
 use crate::time::Sleep;
 
 /// What a driver is made of.
 pub(super) struct Parts {
     pub(super) link: Link,
-    pub(super) device: Device,
+    pub(super) opened: Opened,
     pub(super) claim: Option<Claim>,
     pub(super) stack: Stack<Buffer>,
 }
 
-/// The stack of a runtime with its device. A task of the runtime runs it ([`start`](Self::start)).
+/// The stack of a runtime with its interface. A task of the runtime runs it ([`start`](Self::start)).
 ///
 /// No `RefCell` is borrowed across a trigger state, whose handlers may send datagrams.
 pub(crate) struct Driver {
-    device: Kernel<Device>,
+    interface: Interface,
     link: Link,
     _claim: Option<Claim>,
     pub(super) stack: RefCell<Stack<Buffer>>,
     pool: Pool,
     /// The source of each socket, by its endpoint.
     sockets: RefCell<HashMap<EndpointId, SourceId>>,
+    /// The rings of sockets (NI-LRP), by their endpoints.
+    rings: RefCell<HashMap<EndpointId, Rc<SocketRing>>>,
+    /// The frames of the common channels that the program had discarded at the last look.
+    discarded: Cell<[u64; 3]>,
     /// The sources of sockets that wait for room in the queue of frames to send.
     blocked: RefCell<Vec<SourceId>>,
     /// Frames that the device had no room for, oldest first: less than a batch.
@@ -98,12 +102,14 @@ impl Ring for Wakeups {
 impl Driver {
     pub(super) fn new(parts: Parts) -> io::Result<Rc<Self>> {
         Ok(Rc::new(Self {
-            device: Kernel::new(parts.device)?,
+            interface: Interface::watch(parts.opened)?,
             link: parts.link,
             _claim: parts.claim,
             stack: RefCell::new(parts.stack),
             pool: Pool::new(),
             sockets: RefCell::default(),
+            rings: RefCell::default(),
+            discarded: Cell::default(),
             blocked: RefCell::default(),
             leaving: RefCell::default(),
             is_flush_deferred: Cell::new(false),
@@ -153,20 +159,27 @@ impl Driver {
     /// up with what is demultiplexed for them; under overload, frames are lost in the device, before any work here.
     fn poll(&self, cx: &mut Context<'_>, mut sleep: Pin<&mut Sleep>) -> Poll<()> {
         self.waker.replace(Some(cx.waker().clone()));
-        let receive = |_: std::os::fd::BorrowedFd<'_>| self.receive();
         let received = self
-            .device
-            .poll_call(cx, Direction::Read, TriggerState::Receive, receive);
+            .interface
+            .poll_receive(cx, |now, received| match received {
+                Ok(received) => self.on_frame(&mut self.stack.borrow_mut(), now, received),
+                Err(Refused::UnknownOffload | Refused::TooLong) => {
+                    self.lost.set(self.lost.get() + 1);
+                }
+            });
         let has_received = match received {
-            Poll::Ready(Err(error)) if self.is_end(&error) => return Poll::Ready(()),
+            Poll::Ready(Err(error)) if self.interface.is_end(&self.link, &error) => {
+                return Poll::Ready(());
+            }
             // The link is down, or a frame cannot be received: more may come.
             Poll::Ready(_) => true,
             Poll::Pending => false,
         };
-        let now = self.device.runtime().clock.now();
+        let now = self.interface.runtime().clock.now();
         self.serve_members(cx, now);
+        let quota = self.quota();
         let mut stack = self.stack.borrow_mut();
-        let processed = stack.process(now, QUOTA);
+        let processed = stack.process(now, quota);
         if stack.next_timeout().is_some_and(|due| due <= now) {
             stack.on_timer(now);
         }
@@ -174,7 +187,7 @@ impl Driver {
         drop(stack);
         self.sort_woken();
         self.flush();
-        if has_received || has_more || processed == QUOTA {
+        if has_received || has_more || processed == quota {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -185,8 +198,7 @@ impl Driver {
     /// Waits until the device has room for the frames that it refused.
     fn poll_room(&self, cx: &mut Context<'_>) {
         let is_waiting = !self.leaving.borrow().is_empty();
-        let registration = self.device.registration();
-        if is_waiting && registration.poll_ready(cx, Direction::Write).is_ready() {
+        if is_waiting && self.interface.poll_room(cx).is_ready() {
             self.flush();
         }
     }
@@ -198,19 +210,18 @@ impl Driver {
         mut sleep: Pin<&mut Sleep>,
         now: Instant,
     ) -> Poll<()> {
-        let device = self.device.descriptor();
-        let is_xdp = matches!(device, Device::Xdp(..));
+        let interface = &self.interface;
         // Before it is set anew: this turn may be the timer's.
         if sleep.as_mut().poll(cx).is_ready() {
-            if is_xdp && !self.link.exists() {
+            if interface.ends_silently() && !self.link.exists() {
                 return Poll::Ready(());
             }
-            device.flush();
+            interface.flush();
+            self.look_at_rings();
         }
-        let pause = match device.is_behind() || !self.leaving.borrow().is_empty() {
+        let pause = match interface.is_behind() || !self.leaving.borrow().is_empty() {
             true => Some(ROOM_PAUSE),
-            // AF_XDP does not report that an interface was deleted.
-            false => is_xdp.then_some(LINK_PAUSE),
+            false => interface.ends_silently().then_some(LINK_PAUSE),
         };
         let next = self.stack.borrow().next_timeout();
         let next = next.into_iter().chain(pause.map(|pause| now + pause)).min();
@@ -223,29 +234,11 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Passes a batch of frames to the stack.
-    fn receive(&self) -> io::Result<usize> {
-        let now = self.device.runtime().clock.now();
-        let mut stack = self.stack.borrow_mut();
-        self.device.descriptor().receive(|received| match received {
-            Ok(received) => self.on_frame(&mut stack, now, received),
-            Err(Refused::UnknownOffload | Refused::TooLong) => {
-                self.lost.set(self.lost.get() + 1);
-            }
-        })
-    }
-
     fn on_frame(&self, stack: &mut Stack<Buffer>, now: Instant, received: Received) {
-        let age = received.age.min(MOST_AGE);
-        let arrived = now - age;
+        let arrived = arrival(now, received.age);
         let Received { bytes, offload, .. } = received;
         if offload.segmentation.is_none() {
-            let verify = match offload.checksum {
-                // The sender is on this machine, and has left the checksum to the link.
-                Some(_) => Verify::Trusted,
-                None => Verify::Yes,
-            };
-            stack.on_frame(now, arrived, bytes, verify);
+            stack.on_frame(now, arrived, bytes, verification(&offload));
             return;
         }
         let headers = Headers::of_frame(&bytes);
@@ -258,16 +251,12 @@ impl Driver {
         }
     }
 
-    /// Whether the interface is gone. A link that is down may come up again.
-    fn is_end(&self, error: &io::Error) -> bool {
-        match self.device.descriptor() {
-            // It may have been moved to another namespace, where it cannot be looked up.
-            tap @ Device::Tap(_) => tap.is_deletion(error),
-            _ => !self.link.exists(),
-        }
+    /// The packets of the stack's own account that a turn processes: those that a turn receives, and some that wait.
+    fn quota(&self) -> usize {
+        self.interface.most_received() + BATCH
     }
 
-    /// Sends the frames that wait, as far as the device has room.
+    /// Sends the frames that wait, as far as the interface has room.
     fn flush(&self) {
         let mut leaving = self.leaving.borrow_mut();
         loop {
@@ -281,12 +270,7 @@ impl Driver {
             if leaving.is_empty() {
                 return;
             }
-            let frames = leaving.make_contiguous();
-            let sent = self.device.quiet_call(Direction::Write, |_| {
-                let frames = frames.iter_mut().map(|frame| (frame, &Offload::NONE));
-                self.device.descriptor().send(frames)
-            });
-            match sent {
+            match self.interface.send(leaving.make_contiguous()) {
                 Ok(sent) => drop(leaving.drain(..sent)),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // An error is always the first frame's, such as one that is longer than an MTU that was lowered.
@@ -304,7 +288,7 @@ impl Driver {
         self: &Rc<Self>,
         f: impl FnOnce(&mut Stack<Buffer>, Instant) -> R,
     ) -> R {
-        let runtime = self.device.runtime();
+        let runtime = self.interface.runtime();
         let now = runtime.clock.now();
         let mut stack = self.stack.borrow_mut();
         let result = f(&mut stack, now);
@@ -313,8 +297,8 @@ impl Driver {
             stack.on_timer(now);
         }
         // A packet to the stack itself. Eager work follows at once, as a kernel's software interrupt does.
-        if stack.has_work() && stack.settings().architecture != Architecture::SoftLrp {
-            stack.process(now, QUOTA);
+        if stack.has_work() && !stack.settings().architecture.is_lazy() {
+            stack.process(now, self.quota());
         }
         let is_leaving = stack.frames_waiting() > 0;
         let next = stack.next_timeout();
@@ -329,7 +313,7 @@ impl Driver {
                 driver.is_flush_deferred.set(false);
                 driver.flush();
                 let is_full = !driver.leaving.borrow().is_empty();
-                if is_full || driver.device.descriptor().is_behind() {
+                if is_full || driver.interface.is_behind() {
                     driver.wake();
                 }
             }));
@@ -344,21 +328,6 @@ impl Driver {
         }
     }
 
-    /// Binds an endpoint, whose port no socket of another thread has.
-    pub(super) fn bind(&self, local: SocketAddr) -> io::Result<EndpointId> {
-        let local = match self.shared.get() {
-            Some(shared) => shared.reserve(local).ok_or(io::ErrorKind::AddrInUse)?,
-            None => local,
-        };
-        let bound = self.stack.borrow_mut().bind(local);
-        bound.map_err(|error| {
-            if let Some(shared) = self.shared.get() {
-                shared.release(local);
-            }
-            bind_error(error)
-        })
-    }
-
     pub(super) fn add_socket(&self, id: EndpointId, source: SourceId) {
         self.sockets.borrow_mut().insert(id, source);
     }
@@ -367,11 +336,7 @@ impl Driver {
         self.sockets.borrow_mut().remove(&id);
         self.blocked.borrow_mut().retain(|&other| other != source);
         self.readable.borrow_mut().retain(|&other| other != source);
-        let mut stack = self.stack.borrow_mut();
-        if let (Some(shared), Some(local)) = (self.shared.get(), stack.bound(id)) {
-            shared.release(local);
-        }
-        stack.close(id);
+        self.close_endpoint(id);
     }
 
     /// Notes that a socket waits for room in the queue of frames to send.
@@ -380,10 +345,11 @@ impl Driver {
     }
 
     pub(super) fn report(&self) -> StackReport {
-        let device = self.device.descriptor();
-        let refused = self.refused.get() + device.take_refused();
+        let refused = self.refused.get() + self.interface.take_refused();
         self.refused.set(refused);
-        let more = device.take_lost().ok();
+        self.count_discards();
+        self.look_at_rings();
+        let more = self.interface.take_lost().ok();
         let lost = more.map(|more| self.lost.get() + more);
         self.lost.set(lost.unwrap_or(self.lost.get()));
         let stack = self.stack.borrow();
@@ -411,7 +377,7 @@ impl Driver {
     }
 
     pub(super) fn mechanism(&self) -> &'static str {
-        self.device.descriptor().mechanism()
+        self.interface.mechanism()
     }
 
     pub(super) fn interface(&self) -> &str {
@@ -431,8 +397,19 @@ impl Driver {
     }
 }
 
-/// The packets of the stack's own account that a turn processes: those of a batch of frames, and some that wait.
-const QUOTA: usize = 2 * BATCH;
+/// The time at which a frame of this age arrived.
+pub(super) fn arrival(now: Instant, age: Duration) -> Instant {
+    now - age.min(MOST_AGE)
+}
+
+/// Whether the checksum of a frame with these offloads is to be verified.
+pub(super) const fn verification(offload: &Offload) -> Verify {
+    match offload.checksum {
+        // The sender is on this machine, and has left the checksum to the link.
+        Some(_) => Verify::Trusted,
+        None => Verify::Yes,
+    }
+}
 
 /// The pause before retrying a link that had no room.
 const ROOM_PAUSE: Duration = Duration::from_micros(100);

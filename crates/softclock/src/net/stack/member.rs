@@ -57,9 +57,13 @@ impl StackShare {
     /// their channels. The work of IP and UDP is done here, by the tasks that receive.
     ///
     /// # Errors
-    /// [`StackError::Exists`] if the runtime has a stack or shares one, and [`StackError::Watch`] outside a runtime.
+    /// [`StackError::Exists`] if the runtime has a stack or shares one, [`StackError::OneThread`] if the architecture of the
+    /// stack is [`NiLrp`](super::Architecture::NiLrp), and [`StackError::Watch`] outside a runtime.
     pub fn join(&self) -> Result<(), StackError> {
         let runtime = Inner::current().map_err(StackError::Watch)?;
+        if self.0.is_of_one_thread {
+            return Err(StackError::OneThread);
+        }
         if Driver::current().is_some() {
             return Err(StackError::Exists);
         }

@@ -13,7 +13,8 @@
 //! answers ARP, neighbor discovery and echo requests for its addresses. It ends with the runtime or the process, which
 //! leaves nothing behind.
 //!
-//! - `open`: the interface; `driver`: frames from the device to the sockets and back; `udp`: UDP sockets.
+//! - `open`: opens the interface; `interface`: a device, or the channels of NI-LRP.
+//! - `driver`: frames from the interface to the sockets and back; `udp`: UDP sockets; `ring`: their rings with NI-LRP.
 //! - `shared`: what other threads reach of a stack; `member`: their UDP sockets.
 //!
 //! # Example
@@ -41,8 +42,10 @@
 //! ```
 
 mod driver;
+mod interface;
 mod member;
 mod open;
+mod ring;
 mod shared;
 mod udp;
 
@@ -80,10 +83,18 @@ pub struct StackOptions {
     /// The stack's own address on the link. `None` for a random one that is locally administered.
     pub link_address: Option<LinkAddress>,
     /// When packets are demultiplexed and processed.
+    ///
+    /// With [`Architecture::NiLrp`] the XDP program demultiplexes, into a ring for each socket: the mechanism must be AF_XDP
+    /// (which [`StackMechanism::Auto`] stands for then, with copies or without) on an existing interface, all sockets
+    /// belong to one thread, and sockets at one address and at an unspecified one cannot have the same port. Packets to a
+    /// socket that come in fragments are put together by the stack, on its own account, as in the other architectures.
     pub architecture: Architecture,
     /// The limits of a socket's channel. Packets beyond them are discarded, and counted as
-    /// [`DropReason::ChannelFull`].
+    /// [`DropReason::ChannelFull`]. The ring of a socket with [`Architecture::NiLrp`] has as many packets, of up to 4 KiB.
     pub channel: Limits,
+    /// The most sockets at addresses of the stack at a time with [`Architecture::NiLrp`], as memory is reserved for the
+    /// packets of each: 4 KiB for a packet within [`channel`](Self::channel). The other architectures have no such limit.
+    pub sockets: u32,
 }
 
 impl StackOptions {
@@ -100,6 +111,8 @@ impl StackOptions {
                 packets: 256,
                 bytes: 512 << 10,
             },
+            // 16 MiB with the default channel.
+            sockets: 16,
         }
     }
 }
@@ -107,7 +120,7 @@ impl StackOptions {
 /// How a stack shares an existing interface with the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum StackMechanism {
-    /// AF_XDP if the driver supports it without copying, else AF_PACKET.
+    /// AF_XDP if the driver supports it without copying, or if the architecture needs it; else AF_PACKET.
     #[default]
     Auto,
     /// AF_PACKET. The host sees the stack's frames, too, and ignores them, as they are to another link address.
@@ -211,6 +224,10 @@ pub enum StackError {
     HostAddress(IpAddr),
     /// The runtime has a stack already.
     Exists,
+    /// [`Architecture::NiLrp`] was asked for with AF_PACKET or a TAP device, where no XDP program can demultiplex.
+    NeedsXdp,
+    /// The rings of [`Architecture::NiLrp`] belong to the thread that opened the stack, and cannot be shared.
+    OneThread,
     /// The runtime cannot watch the device, or there is no runtime on this thread.
     Watch(io::Error),
     /// The interface was deleted.
@@ -240,6 +257,12 @@ impl fmt::Display for StackError {
                 )
             }
             Self::Exists => f.write_str("the runtime has a stack already"),
+            Self::NeedsXdp => {
+                f.write_str("ni-lrp needs AF_XDP, whose program demultiplexes, on an existing interface")
+            }
+            Self::OneThread => {
+                f.write_str("the stack is not shared with other threads: with ni-lrp, all sockets belong to one")
+            }
             Self::Watch(error) => write!(f, "cannot watch the device: {error}"),
             Self::Gone(interface) => write!(f, "{interface} is gone"),
         }

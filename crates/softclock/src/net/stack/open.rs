@@ -3,13 +3,18 @@
 use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 
-use softclock_linux::link::{Claim, Copies, Device, DeviceError, Link, XdpFilter};
+use softclock_linux::link::{
+    ChannelSettings, Claim, Copies, Device, DeviceError, DeviceFailure, Link, XdpChannels,
+    XdpFilter, XdpSettings,
+};
 use softclock_net::demux::HashKey;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Routes;
-use softclock_net::stack::Settings;
+use softclock_net::stack::{Architecture, Settings};
 
 use super::driver::{Driver, Parts};
+use super::interface::Opened;
+use super::ring::ring_limit;
 use super::{StackError, StackMechanism, StackOptions};
 use crate::runtime::inner::Inner;
 
@@ -23,7 +28,8 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
     }
     let routes = Routes::new(options.addresses.clone(), options.gateways.clone());
     let routes = routes.map_err(StackError::Routes)?;
-    let (link, device, claim) = open_device(options)?;
+    check_architecture(options)?;
+    let (link, opened, claim) = open_interface(options)?;
     let find = |error| StackError::Find(link.name().into(), error);
     check_host(&link, options)?;
     let mtu = link.mtu().map_err(find)? as usize;
@@ -35,24 +41,56 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
     let stack = softclock_net::stack::Stack::new(settings, routes, key);
     Driver::new(Parts {
         link,
-        device,
+        opened,
         claim,
         stack,
     })
     .map_err(StackError::Watch)
 }
 
-fn open_device(options: &StackOptions) -> Result<(Link, Device, Option<Claim>), StackError> {
+/// Refuses NI-LRP where no XDP program can demultiplex.
+fn check_architecture(options: &StackOptions) -> Result<(), StackError> {
+    let is_tap = options.interface.starts_with(TAP);
+    let has_program = !is_tap && options.mechanism != StackMechanism::Packet;
+    match options.architecture {
+        Architecture::NiLrp if !has_program => Err(StackError::NeedsXdp),
+        _ => Ok(()),
+    }
+}
+
+fn open_interface(options: &StackOptions) -> Result<(Link, Opened, Option<Claim>), StackError> {
     let name = &options.interface;
-    if let Some(name) = name.strip_prefix("tap:") {
+    if let Some(name) = name.strip_prefix(TAP) {
         // Creating it fails if the name is taken, so it needs no claim.
         let (link, device) = Device::create_tap(name).map_err(StackError::Open)?;
-        return Ok((link, device, None));
+        return Ok((link, Opened::Device(device), None));
     }
     let link = Link::named(name).map_err(|error| StackError::Find(name.clone(), error))?;
     let claim = Claim::to(&link).map_err(|error| StackError::Claim(name.clone(), error))?;
-    let device = share(&link, options).map_err(StackError::Open)?;
-    Ok((link, device, Some(claim)))
+    let opened = match options.architecture {
+        Architecture::NiLrp => open_channels(&link, options).map(Opened::Channels),
+        _ => share(&link, options).map(Opened::Device),
+    };
+    Ok((link, opened.map_err(StackError::Open)?, Some(claim)))
+}
+
+/// Opens a link with a channel for each socket.
+fn open_channels(link: &Link, options: &StackOptions) -> Result<XdpChannels, DeviceError> {
+    let own = options.addresses.iter().map(|prefix| prefix.address);
+    let settings = ChannelSettings {
+        link: XdpSettings {
+            copies: Copies::Allowed,
+            queue: None,
+            filter: XdpFilter::Addresses(own.collect()),
+        },
+        channels: options.sockets,
+        limit: ring_limit(options.channel.packets),
+        common_limit: COMMON_LIMIT,
+    };
+    XdpChannels::open(link, settings).map_err(|error| DeviceError {
+        interface: link.name().into(),
+        failure: DeviceFailure::Xdp(error),
+    })
 }
 
 fn share(link: &Link, options: &StackOptions) -> Result<Device, DeviceError> {
@@ -90,3 +128,10 @@ fn random_link_address() -> LinkAddress {
 pub(super) fn random() -> u64 {
     RandomState::new().hash_one(())
 }
+
+/// The prefix of the name of a TAP device to create.
+const TAP: &str = "tap:";
+
+/// The frames that wait in each common channel of NI-LRP: as many as in those of the stack, into which the driver moves
+/// them.
+const COMMON_LIMIT: u32 = 128;

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use softclock_net::channel::Limits;
 use softclock_net::drops::{DropReason, Drops};
 use softclock_net::routes::Routes;
-use softclock_net::stack::{NetworkError, Pending};
+use softclock_net::stack::{Architecture, NetworkError, Pending, Settings};
 
 /// What the threads of a stack have in common. Locks are held for a few instructions, and never two at a time.
 pub(super) struct Shared {
@@ -21,6 +21,8 @@ pub(super) struct Shared {
     pub(super) routes: Routes,
     /// The limits of a socket's channel.
     pub(super) limits: Limits,
+    /// Whether no other thread can have sockets.
+    pub(super) is_of_one_thread: bool,
     ports: Mutex<Ports>,
     outgoing: Mutex<Outgoing>,
     /// Packets that other threads than the stack's have dropped.
@@ -76,7 +78,7 @@ pub(super) enum NotSent {
 
 impl Shared {
     /// `seed` begins the identifications of packets and the dynamic ports.
-    pub(super) fn new(routes: Routes, limits: Limits, seed: u64) -> Self {
+    pub(super) fn new(routes: Routes, settings: &Settings, seed: u64) -> Self {
         let ports = Ports {
             bound: HashMap::new(),
             changes: Vec::new(),
@@ -84,7 +86,8 @@ impl Shared {
         };
         Self {
             routes,
-            limits,
+            limits: settings.channel,
+            is_of_one_thread: settings.architecture == Architecture::NiLrp,
             ports: Mutex::new(ports),
             outgoing: Mutex::default(),
             drops: Mutex::default(),
@@ -160,9 +163,17 @@ impl Shared {
         Ok(())
     }
 
-    /// Passes the packets that wait to `send`, which returns those that must wait longer.
-    pub(super) fn send_all(&self, mut send: impl FnMut(Vec<u8>) -> Result<(), Vec<u8>>) {
-        let mut packets = mem::take(&mut lock(&self.outgoing).packets);
+    /// Takes the packets that wait, for [`send_all`](Self::send_all).
+    pub(super) fn take_packets(&self) -> VecDeque<Vec<u8>> {
+        mem::take(&mut lock(&self.outgoing).packets)
+    }
+
+    /// Passes packets to `send`, which returns those that must wait longer.
+    pub(super) fn send_all(
+        &self,
+        mut packets: VecDeque<Vec<u8>>,
+        mut send: impl FnMut(Vec<u8>) -> Result<(), Vec<u8>>,
+    ) {
         while let Some(packet) = packets.pop_front() {
             if let Err(packet) = send(packet) {
                 packets.push_front(packet);

@@ -4,15 +4,16 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use softclock_core::TriggerState;
-use softclock_linux::link::Buffer;
+use softclock_linux::link::{BATCH, Buffer};
 use softclock_linux::readiness::Readiness;
 use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch, RecvOptions};
-use softclock_net::stack::{self, BindError, EndpointId, NetworkError, SendError};
+use softclock_net::stack::{self, BindError, EndpointId, NetworkError, SendError, Taken};
 
 use super::driver::Driver;
+use super::ring::SocketRing;
 use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
@@ -22,6 +23,8 @@ pub(crate) struct StackUdp {
     registration: Registration,
     driver: Rc<Driver>,
     id: EndpointId,
+    /// The frames that the network interface has demultiplexed to this socket (NI-LRP).
+    ring: Option<Rc<SocketRing>>,
     /// The address and port as they were bound.
     bound: SocketAddr,
     receive: RecvOptions,
@@ -42,12 +45,13 @@ impl StackUdp {
             return Err(reuse_error());
         }
         let registration = Registration::new(Readiness::WRITABLE | Readiness::READABLE)?;
-        let id = driver.bind(address)?;
+        let (id, ring) = driver.bind(address)?;
         driver.add_socket(id, registration.id());
         Ok(Self {
             registration,
             driver,
             id,
+            ring,
             bound: address,
             receive: options.receive,
         })
@@ -75,7 +79,7 @@ impl StackUdp {
             buffer[..count].copy_from_slice(&payload[..count]);
             Ok((count, datagram.source))
         };
-        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
+        self.poll_receive(cx, receive)
     }
 
     pub(crate) fn poll_recv_datagram(
@@ -107,7 +111,7 @@ impl StackUdp {
             }
             Ok(batch.len())
         };
-        (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
+        self.poll_receive(cx, receive)
     }
 
     /// Takes the next datagram: the protocols run now. An error that the network reported comes first.
@@ -119,8 +123,34 @@ impl StackUdp {
         self.next().ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
+    /// Makes `call` as [`Registration::poll_call`] does when something may have arrived, in the stack or in the ring.
+    fn poll_receive<R>(
+        &self,
+        cx: &Context<'_>,
+        mut call: impl FnMut() -> io::Result<R>,
+    ) -> Poll<io::Result<R>> {
+        let (direction, state) = (Direction::Read, TriggerState::Receive);
+        let Some(ring) = &self.ring else {
+            return self.registration.poll_call(cx, direction, state, call);
+        };
+        loop {
+            if self.registration.poll_ready(cx, direction).is_pending() {
+                ready!(ring.poll_ready(cx));
+            }
+            let result = call();
+            self.runtime().trigger(state);
+            match result {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                result => return Poll::Ready(result),
+            }
+        }
+    }
+
     /// Takes the next datagram. If nothing has arrived, the stack is asked to say when something does.
     fn next(&self) -> Option<stack::Datagram<Buffer>> {
+        if let Some(ring) = &self.ring {
+            return self.next_with(ring);
+        }
         self.driver.with_stack(|stack, now| {
             loop {
                 if let Some(datagram) = stack.receive(now, self.id) {
@@ -134,6 +164,26 @@ impl StackUdp {
                     return None;
                 }
             }
+        })
+    }
+
+    /// Takes the next datagram, which may be in the ring. `None` also after a batch of packets that are none, so that
+    /// other tasks get their turn; the socket stays ready then.
+    fn next_with(&self, ring: &SocketRing) -> Option<stack::Datagram<Buffer>> {
+        self.driver.with_stack(|stack, now| {
+            for _ in 0..BATCH {
+                match stack.receive_next(now, self.id, || ring.next(now)) {
+                    Taken::Datagram(datagram) => return Some(datagram),
+                    Taken::Other => {}
+                    Taken::Nothing => {
+                        if stack.wait(self.id) {
+                            self.registration.on_would_block(Direction::Read);
+                        }
+                        return None;
+                    }
+                }
+            }
+            None
         })
     }
 

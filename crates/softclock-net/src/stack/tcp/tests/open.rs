@@ -212,3 +212,20 @@ fn a_flood_to_a_listener_that_does_not_accept_costs_only_the_demultiplexer() {
     assert!(pair.hosts[1].tcp_accept(pair.now, listener).is_some());
     assert!(pair.hosts[1].has_work());
 }
+
+#[test]
+fn a_connection_to_the_stack_itself_works() {
+    for architecture in Architecture::ALL {
+        let mut pair = Pair::new(architecture);
+        let listener = pair.listen(10);
+        let now = pair.now;
+        let remote = "10.0.0.2:80".parse().unwrap();
+        let client = pair.hosts[1].tcp_connect(now, None, remote, None).unwrap();
+        pair.run(ms(100));
+        let (server, _) = pair.hosts[1].tcp_accept(pair.now, listener).unwrap();
+        pair.write(1, client, &stream(5000));
+        pair.run(ms(100));
+        assert_eq!(pair.read(1, server).unwrap(), stream(5000));
+        assert_eq!(pair.sent, [0, 0], "no frame leaves the host");
+    }
+}

@@ -18,7 +18,7 @@ impl Driver {
     pub(in super::super) fn share(&self) -> Arc<Shared> {
         let shared = self.shared.get_or_init(|| {
             let stack = self.stack.borrow();
-            let shared = Shared::new(stack.routes().clone(), stack.settings().channel, random());
+            let shared = Shared::new(stack.routes().clone(), stack.settings(), random());
             for id in self.sockets.borrow().keys() {
                 if let Some(local) = stack.bound(*id) {
                     shared.reserve(local);
@@ -39,6 +39,8 @@ impl Driver {
         shared.set_driver(cx.waker());
         let mut stack = self.stack.borrow_mut();
         let mut members = self.members.borrow_mut();
+        // Before the changes: a packet may be to a socket of the same thread, which was bound before it was sent.
+        let packets = shared.take_packets();
         for change in shared.take_changes() {
             let find = |members: &HashMap<EndpointId, Arc<SharedSocket>>, local| {
                 let mut members = members.iter();
@@ -64,7 +66,7 @@ impl Driver {
                 }
             }
         }
-        shared.send_all(|packet| {
+        shared.send_all(packets, |packet| {
             if stack.frames_waiting() >= stack.settings().send_queue {
                 return Err(packet);
             }

@@ -7,9 +7,9 @@ use crate::stack::endpoint::Arrived;
 
 /// The segments that have arrived for a connection and are not processed.
 #[derive(Debug)]
-pub(super) struct Waiting<B>(Option<Box<Channel<Arrived<B>>>>);
+pub(super) struct Arrivals<B>(Option<Box<Channel<Arrived<B>>>>);
 
-impl<B> Waiting<B> {
+impl<B> Arrivals<B> {
     pub(super) const fn new() -> Self {
         Self(None)
     }

@@ -1,0 +1,111 @@
+//! The driver's part for NI-LRP: the rings of sockets, and what the XDP program and the kernel have dropped.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+use softclock_net::stack::{EndpointId, Ring};
+
+use super::Driver;
+use crate::net::stack::ring::{SocketRing, ring_limit};
+use crate::net::stack::udp::bind_error;
+
+impl Driver {
+    /// Binds an endpoint, whose port no socket of another thread has, and opens its ring, if it has one.
+    pub(in super::super) fn bind(
+        &self,
+        local: SocketAddr,
+    ) -> io::Result<(EndpointId, Option<Rc<SocketRing>>)> {
+        loop {
+            let id = self.bind_endpoint(local)?;
+            match self.open_ring(id) {
+                Ok(ring) => return Ok((id, ring)),
+                Err(error) => {
+                    self.close_endpoint(id);
+                    // A socket at all addresses has the port that was chosen for one address, or the reverse. The next
+                    // port is another, and there are more ports than rings.
+                    let is_chosen = local.port() == 0;
+                    if !is_chosen || error.kind() != io::ErrorKind::AddrInUse {
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Opens the ring of an endpoint, if the interface has rings and the endpoint is bound to an address of the stack.
+    fn open_ring(&self, id: EndpointId) -> io::Result<Option<Rc<SocketRing>>> {
+        let Some(channels) = self.interface.channels() else {
+            return Ok(None);
+        };
+        let stack = self.stack.borrow();
+        let local = stack.bound(id).ok_or(io::ErrorKind::NotConnected)?;
+        let limit = ring_limit(stack.settings().channel.packets);
+        let ring = SocketRing::open(channels, stack.routes(), local, limit)?;
+        let ring = ring.map(Rc::new);
+        if let Some(ring) = &ring {
+            self.rings.borrow_mut().insert(id, ring.clone());
+        }
+        Ok(ring)
+    }
+
+    fn bind_endpoint(&self, local: SocketAddr) -> io::Result<EndpointId> {
+        let local = match self.shared.get() {
+            Some(shared) => shared.reserve(local).ok_or(io::ErrorKind::AddrInUse)?,
+            None => local,
+        };
+        let bound = self.stack.borrow_mut().bind(local);
+        bound.map_err(|error| {
+            if let Some(shared) = self.shared.get() {
+                shared.release(local);
+            }
+            bind_error(error)
+        })
+    }
+
+    /// Closes an endpoint and its ring, and counts the frames that wait in it.
+    pub(super) fn close_endpoint(&self, id: EndpointId) {
+        self.count_discards();
+        let ring = self.rings.borrow_mut().remove(&id);
+        let mut stack = self.stack.borrow_mut();
+        if let Some(ring) = ring {
+            self.lost.set(self.lost.get() + ring.take_lost());
+            stack.on_ring_closed(ring.waiting());
+        }
+        if let (Some(shared), Some(local)) = (self.shared.get(), stack.bound(id)) {
+            shared.release(local);
+        }
+        stack.close(id);
+    }
+
+    /// Finds channels whose room is with frames that the kernel has lost, so that no frame can arrive that would wake
+    /// their receivers.
+    pub(super) fn look_at_rings(&self) {
+        let rings = self.rings.borrow();
+        let waiting = rings.values().filter(|ring| ring.waiting() > 0);
+        let lost: u64 = waiting.map(|ring| ring.take_lost()).sum();
+        self.lost.set(self.lost.get() + lost);
+        if self.interface.channels().is_some() {
+            let more = self.interface.take_lost().unwrap_or(0);
+            self.lost.set(self.lost.get() + more);
+        }
+    }
+
+    /// Adds the frames to the stack's counters that the program has discarded.
+    pub(super) fn count_discards(&self) {
+        let Some(channels) = self.interface.channels() else {
+            return;
+        };
+        let mut stack = self.stack.borrow_mut();
+        let common = channels.discarded();
+        let before = self
+            .discarded
+            .replace(common.map(|(_, discarded)| discarded));
+        for ((ring, discarded), before) in common.into_iter().zip(before) {
+            stack.on_discards(ring, discarded - before);
+        }
+        for (id, ring) in &*self.rings.borrow() {
+            stack.on_discards(Ring::Endpoint(*id), ring.take_discarded());
+        }
+    }
+}

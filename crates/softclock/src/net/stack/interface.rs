@@ -1,0 +1,270 @@
+//! The interface of a stack: a device whose frames this process demultiplexes, or channels that the XDP program fills.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use softclock_core::{Clock, Instant, TriggerState};
+use softclock_linux::link::{
+    BATCH, Buffer, Device, Link, Pool, Received, Refused, XdpChannel, XdpChannels,
+};
+use softclock_net::stack::Ring;
+use softclock_wire::packet::Offload;
+
+use crate::net::Kernel;
+use crate::runtime::inner::Inner;
+use crate::runtime::sources::Direction;
+
+/// An opened interface, which no runtime watches yet.
+pub(super) enum Opened {
+    Device(Device),
+    Channels(XdpChannels),
+}
+
+/// The interface of a stack, watched by its runtime.
+pub(super) enum Interface {
+    Device(Kernel<Device>),
+    Channels(Channels),
+}
+
+/// The channels of NI-LRP: those of sockets are theirs, and the stack receives from the common ones.
+pub(super) struct Channels {
+    all: Rc<XdpChannels>,
+    common: [Kernel<Common>; 3],
+    pool: Pool,
+}
+
+/// A channel of frames that belong to no socket.
+struct Common {
+    channels: Rc<XdpChannels>,
+    kind: CommonKind,
+}
+
+#[derive(Clone, Copy)]
+enum CommonKind {
+    Control,
+    Fragments,
+    Unclaimed,
+}
+
+impl Interface {
+    /// Makes the current runtime watch an interface.
+    pub(super) fn watch(opened: Opened) -> io::Result<Self> {
+        match opened {
+            Opened::Device(device) => Kernel::new(device).map(Self::Device),
+            Opened::Channels(channels) => Channels::watch(channels).map(Self::Channels),
+        }
+    }
+
+    pub(super) fn runtime(&self) -> &Rc<Inner> {
+        match self {
+            Self::Device(device) => device.runtime(),
+            Self::Channels(Channels { common, .. }) => common[0].runtime(),
+        }
+    }
+
+    /// The channels of NI-LRP, if this is one.
+    pub(super) const fn channels(&self) -> Option<&Channels> {
+        match self {
+            Self::Device(_) => None,
+            Self::Channels(channels) => Some(channels),
+        }
+    }
+
+    /// The most frames that one call of [`poll_receive`](Self::poll_receive) passes on.
+    pub(super) const fn most_received(&self) -> usize {
+        match self {
+            Self::Device(_) => BATCH,
+            Self::Channels(Channels { common, .. }) => common.len() * BATCH,
+        }
+    }
+
+    /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch, or with channels a batch of
+    /// each common one. Pending if none has arrived.
+    pub(super) fn poll_receive(
+        &self,
+        cx: &Context<'_>,
+        mut on_frame: impl FnMut(Instant, Result<Received, Refused>),
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Device(device) => {
+                device.poll_call(cx, Direction::Read, TriggerState::Receive, |_| {
+                    let now = device.runtime().clock.now();
+                    device
+                        .descriptor()
+                        .receive(|received| on_frame(now, received))
+                })
+            }
+            Self::Channels(channels) => channels.poll_receive(cx, on_frame),
+        }
+    }
+
+    /// Sends frames in order as [`Device::send`] does.
+    pub(super) fn send(&self, frames: &mut [Buffer]) -> io::Result<usize> {
+        match self {
+            Self::Device(device) => device.quiet_call(Direction::Write, |_| {
+                let frames = frames.iter_mut().map(|frame| (frame, &Offload::NONE));
+                device.descriptor().send(frames)
+            }),
+            Self::Channels(channels) => {
+                let frames = frames.iter_mut().map(|frame| (frame, &Offload::NONE));
+                channels.all.send_buffers(frames)
+            }
+        }
+    }
+
+    /// Returns whether the link may have room again after [`send`](Self::send) had none; else `cx` is woken when it has.
+    /// The socket by which channels send is not watched, so that they try again after a pause.
+    pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        match self {
+            Self::Device(device) => device.registration().poll_ready(cx, Direction::Write),
+            Self::Channels(_) => Poll::Pending,
+        }
+    }
+
+    pub(super) fn is_behind(&self) -> bool {
+        match self {
+            Self::Device(device) => device.descriptor().is_behind(),
+            Self::Channels(channels) => channels.all.is_behind(),
+        }
+    }
+
+    pub(super) fn flush(&self) {
+        match self {
+            Self::Device(device) => device.descriptor().flush(),
+            Self::Channels(channels) => channels.all.flush(),
+        }
+    }
+
+    pub(super) fn take_refused(&self) -> u64 {
+        match self {
+            Self::Device(device) => device.descriptor().take_refused(),
+            Self::Channels(channels) => channels.all.take_refused(),
+        }
+    }
+
+    /// Counts frames that were lost since the last call, without those of sockets' channels.
+    pub(super) fn take_lost(&self) -> io::Result<u64> {
+        match self {
+            Self::Device(device) => device.descriptor().take_lost(),
+            Self::Channels(Channels { common, .. }) => {
+                let lost = common.iter().map(|one| one.descriptor().channel());
+                lost.map(XdpChannel::take_lost).sum()
+            }
+        }
+    }
+
+    pub(super) fn mechanism(&self) -> &'static str {
+        match self {
+            Self::Device(device) => device.descriptor().mechanism(),
+            Self::Channels(_) => "xdp",
+        }
+    }
+
+    /// Whether the kernel does not report that the link was deleted, so that it must be looked up from time to time.
+    pub(super) fn ends_silently(&self) -> bool {
+        match self {
+            Self::Device(device) => matches!(device.descriptor(), Device::Xdp(..)),
+            Self::Channels(_) => true,
+        }
+    }
+
+    /// Whether this error of [`poll_receive`](Self::poll_receive) means that the link is gone. A link that is down may
+    /// come up again.
+    pub(super) fn is_end(&self, link: &Link, error: &io::Error) -> bool {
+        if let Self::Device(device) = self
+            && let tap @ Device::Tap(_) = device.descriptor()
+        {
+            // It may have been moved to another namespace, where it cannot be looked up.
+            return tap.is_deletion(error);
+        }
+        !link.exists()
+    }
+}
+
+impl Channels {
+    fn watch(channels: XdpChannels) -> io::Result<Self> {
+        let all = Rc::new(channels);
+        let kinds = [
+            CommonKind::Control,
+            CommonKind::Fragments,
+            CommonKind::Unclaimed,
+        ];
+        let [control, fragments, unclaimed] = kinds.map(|kind| {
+            let channels = all.clone();
+            Kernel::duplicated(Common { channels, kind })
+        });
+        Ok(Self {
+            common: [control?, fragments?, unclaimed?],
+            all,
+            pool: Pool::new(),
+        })
+    }
+
+    /// All channels, to add those of sockets.
+    pub(super) fn all(&self) -> &XdpChannels {
+        &self.all
+    }
+
+    /// The program's counts of frames that it discarded since a common channel was full, with the ring of the stack that
+    /// they are for.
+    pub(super) fn discarded(&self) -> [(Ring, u64); 3] {
+        self.common.each_ref().map(|one| {
+            let one = one.descriptor();
+            let ring = match one.kind {
+                CommonKind::Control | CommonKind::Unclaimed => Ring::Control,
+                CommonKind::Fragments => Ring::Fragments,
+            };
+            (ring, one.channel().discarded())
+        })
+    }
+
+    fn poll_receive(
+        &self,
+        cx: &Context<'_>,
+        mut on_frame: impl FnMut(Instant, Result<Received, Refused>),
+    ) -> Poll<io::Result<usize>> {
+        let mut all = Poll::Pending;
+        for one in &self.common {
+            let received = one.poll_call(cx, Direction::Read, TriggerState::Receive, |_| {
+                let now = one.runtime().clock.now();
+                let channel = one.descriptor().channel();
+                channel.receive(|received| {
+                    let received = received.map(|received| {
+                        // A frame may wait for a receiver of a group that is behind, and must leave room for others:
+                        // above the limit it is copied.
+                        let is_full = channel.held() > channel.limit() as usize / 2;
+                        received.map(|chunk| match is_full {
+                            true => self.pool.copy_of(&chunk),
+                            false => chunk.into(),
+                        })
+                    });
+                    on_frame(now, received);
+                })
+            });
+            all = match (all, received) {
+                (all, Poll::Pending) => all,
+                (Poll::Ready(Ok(before)), Poll::Ready(Ok(more))) => Poll::Ready(Ok(before + more)),
+                (_, received) => received,
+            };
+        }
+        all
+    }
+}
+
+impl Common {
+    fn channel(&self) -> &XdpChannel {
+        match self.kind {
+            CommonKind::Control => self.channels.control(),
+            CommonKind::Fragments => self.channels.fragments(),
+            CommonKind::Unclaimed => self.channels.unclaimed(),
+        }
+    }
+}
+
+impl AsFd for Common {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel().as_fd()
+    }
+}

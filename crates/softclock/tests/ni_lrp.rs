@@ -1,0 +1,348 @@
+//! Sockets whose frames the XDP program demultiplexes, with a peer on the kernel's stack across a link. What all carriers
+//! have in common is in `tests/sockets`.
+
+use std::io::{self, ErrorKind};
+use std::net::{IpAddr, SocketAddr, UdpSocket as KernelSocket};
+use std::time::Duration;
+
+use softclock::Runtime;
+use softclock::net::UdpSocket;
+use softclock::net::stack::{
+    self, Architecture, DropReason, Stack, StackError, StackMechanism, StackOptions,
+};
+use softclock_testing::lab::{Namespace, connect};
+use softclock_testing::{require, skip};
+
+const ADDRESSES: [&str; 2] = ["10.78.0.7", "fd78::7"];
+
+/// A namespace for the stack, and one for the peer, with a link between them.
+struct Lab {
+    server: Namespace,
+    peer: Namespace,
+}
+
+impl Lab {
+    fn new() -> Result<Self, String> {
+        use softclock_linux::probe::{xdp_program, xdp_socket};
+        let supported = xdp_socket().and_then(|()| xdp_program());
+        supported.map_err(|error| format!("AF_XDP cannot be used here: {error}"))?;
+        let lab = Self {
+            server: Namespace::new()?,
+            peer: Namespace::new()?,
+        };
+        lab.link().map_err(|error| error.to_string())?;
+        Ok(lab)
+    }
+
+    fn link(&self) -> io::Result<()> {
+        connect((&self.server, "host"), (&self.peer, "peer"))?;
+        let addresses = "addr add 10.78.0.1/24 dev peer\naddr add fd78::1/64 dev peer nodad\n";
+        self.peer.batch("ip", addresses)
+    }
+
+    /// Runs `test` in a runtime with a stack on the link.
+    fn run(
+        &self,
+        change: impl FnOnce(&mut StackOptions) + Send,
+        test: impl AsyncFnOnce(Stack) + Send,
+    ) {
+        let run = || {
+            let mut options = options();
+            change(&mut options);
+            Runtime::new().unwrap().block_on(async {
+                let stack = stack::open(&options).unwrap();
+                let limited = softclock::timeout(LIMIT, test(stack));
+                limited.await.expect("the test hangs");
+            });
+        };
+        self.server.inside(run).unwrap();
+    }
+
+    /// A socket of the peer's kernel that is connected to this socket of the stack.
+    fn peer_of(&self, socket: &UdpSocket, address: &str) -> KernelSocket {
+        let ip: IpAddr = address.parse().unwrap();
+        let there = SocketAddr::new(ip, socket.local_addr().unwrap().port());
+        let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let open = || {
+            let peer = KernelSocket::bind(any)?;
+            peer.connect(there)?;
+            peer.set_nonblocking(true)?;
+            io::Result::Ok(peer)
+        };
+        self.peer.inside(open).unwrap().unwrap()
+    }
+}
+
+/// Creates a lab, or skips the test where that is not permitted.
+macro_rules! lab {
+    () => {{
+        require!("ip", "unshare", "nsenter");
+        match Lab::new() {
+            Ok(lab) => lab,
+            Err(reason) => skip!("{reason}"),
+        }
+    }};
+}
+
+fn options() -> StackOptions {
+    let mut options = StackOptions::new("host");
+    options.architecture = Architecture::NiLrp;
+    let addresses = ["10.78.0.7/24", "fd78::7/64"];
+    options.addresses = addresses.map(|prefix| prefix.parse().unwrap()).into();
+    options
+}
+
+/// Sends from the peer until the socket receives: the first frames wait for the peer's kernel to find the link address.
+async fn exchange(peer: &KernelSocket, socket: &UdpSocket, bytes: &[u8]) {
+    let mut buffer = [0; 2048];
+    peer.send(bytes).unwrap();
+    let (length, source) = socket.recv_from(&mut buffer).await.unwrap();
+    assert_eq!(&buffer[..length], bytes);
+    socket.send_to(&buffer[..length], source).await.unwrap();
+    assert_eq!(answer(peer, &mut buffer).await.unwrap(), length);
+}
+
+/// Waits for an answer, or an error, at the peer.
+async fn answer(peer: &KernelSocket, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match peer.recv(buffer) {
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                softclock::sleep(Duration::from_millis(1)).await;
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Waits until this many frames are counted for the stack's sockets, taken or dropped.
+async fn until(stack: &Stack, holds: impl Fn(&stack::StackReport) -> bool) {
+    while !holds(&stack.report()) {
+        softclock::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[test]
+fn datagrams_come_by_the_ring_of_a_socket() {
+    let lab = lab!();
+    lab.run(
+        |_| {},
+        async |stack| {
+            assert_eq!(stack.mechanism(), "xdp");
+            for (bound, address) in [
+                ("10.78.0.7:0", ADDRESSES[0]),
+                ("0.0.0.0:0", ADDRESSES[0]),
+                ("[fd78::7]:0", ADDRESSES[1]),
+                ("[::]:0", ADDRESSES[1]),
+            ] {
+                let socket = UdpSocket::bind(bound.parse::<SocketAddr>().unwrap()).unwrap();
+                let peer = lab.peer_of(&socket, address);
+                for _ in 0..3 {
+                    exchange(&peer, &socket, b"hello").await;
+                }
+            }
+            let report = stack.report();
+            assert_eq!(report.counts.to_channels, 12);
+            assert_eq!(report.counts.datagrams_received, 12);
+            assert_eq!((report.lost, report.refused), (Some(0), 0));
+        },
+    );
+}
+
+#[test]
+fn a_flood_to_one_socket_is_discarded_by_the_program() {
+    let lab = lab!();
+    lab.run(
+        |options| options.channel.packets = 8,
+        async |stack| {
+            let [flooded, other] = [(); 2].map(|()| UdpSocket::bind(([10, 78, 0, 7], 0)).unwrap());
+            let [flood, peer] = [&flooded, &other].map(|to| lab.peer_of(to, ADDRESSES[0]));
+            exchange(&peer, &other, b"first").await;
+            let mut sent = 0;
+            for _ in 0..20 {
+                for _ in 0..100 {
+                    sent += u64::from(flood.send(b"flood").is_ok());
+                }
+                // The ring is full by now; the frames of others find theirs as empty as before.
+                let full = |report: &stack::StackReport| report.drops.of(DropReason::ChannelFull);
+                until(&stack, |report| full(report) > 0).await;
+                softclock::sleep(Duration::from_millis(2)).await;
+                exchange(&peer, &other, b"other").await;
+            }
+            let report = stack.report();
+            let discarded = report.drops.of(DropReason::ChannelFull);
+            assert!(discarded > 100 && discarded <= sent - 8, "{report:?}");
+            // Only the frames within the limit reach the socket, and those behind them when it has taken some.
+            let mut received = 0;
+            let receive = async || flooded.recv(&mut [0; 16]).await;
+            while softclock::timeout(Duration::from_millis(50), receive())
+                .await
+                .is_ok()
+            {
+                received += 1;
+            }
+            assert_eq!(received, 8);
+            let report = stack.report();
+            assert_eq!(report.counts.datagrams_received, 21 + 8);
+            assert_eq!(report.counts.to_channels, 21 + 8 + discarded);
+            assert_eq!(report.drops.total(), discarded);
+        },
+    );
+}
+
+#[test]
+fn a_waiting_receiver_is_woken_by_its_ring_and_by_the_stack() {
+    let lab = lab!();
+    lab.run(
+        |_| {},
+        async |_| {
+            let socket = UdpSocket::bind(([10, 78, 0, 7], 0)).unwrap();
+            let peer = lab.peer_of(&socket, ADDRESSES[0]);
+            exchange(&peer, &socket, b"first").await;
+            let own = UdpSocket::bind(([10, 78, 0, 7], 0)).unwrap();
+            let there = socket.local_addr().unwrap();
+            let mut buffer = [0; 16];
+            for round in 0..10u8 {
+                let receive = socket.recv(&mut buffer);
+                let send = async {
+                    softclock::sleep(Duration::from_millis(2)).await;
+                    match round % 2 {
+                        0 => drop(peer.send(&[round])),
+                        _ => drop(own.send_to(&[round], there).await),
+                    }
+                };
+                let (received, ()) = futures_lite::future::zip(receive, send).await;
+                assert_eq!((received.unwrap(), buffer[0]), (1, round));
+            }
+        },
+    );
+}
+
+#[test]
+fn a_connected_socket_hears_its_peer_and_others_are_refused() {
+    let lab = lab!();
+    lab.run(
+        |_| {},
+        async |stack| {
+            let socket = UdpSocket::bind(([10, 78, 0, 7], 0)).unwrap();
+            let [peer, stranger] = [(); 2].map(|()| lab.peer_of(&socket, ADDRESSES[0]));
+            exchange(&peer, &socket, b"first").await;
+            socket.connect(peer.local_addr().unwrap()).unwrap();
+            stranger.send(b"stranger").unwrap();
+            exchange(&peer, &socket, b"peer").await;
+            let error = answer(&stranger, &mut [0; 16]).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+            let drops = stack.report().drops;
+            assert_eq!(drops.of(DropReason::PortUnreachable), 1);
+        },
+    );
+}
+
+#[test]
+fn a_closed_socket_leaves_its_port_and_its_ring_to_others() {
+    let lab = lab!();
+    lab.run(
+        |options| options.sockets = 1,
+        async |stack| {
+            let socket = UdpSocket::bind(([10, 78, 0, 7], 0)).unwrap();
+            let local = socket.local_addr().unwrap();
+            let peer = lab.peer_of(&socket, ADDRESSES[0]);
+            exchange(&peer, &socket, b"first").await;
+            for _ in 0..3 {
+                peer.send(b"unread").unwrap();
+            }
+            softclock::sleep(Duration::from_millis(10)).await;
+            drop(socket);
+            assert_eq!(stack.report().drops.of(DropReason::Closed), 3);
+            peer.send(b"closed").unwrap();
+            let error = answer(&peer, &mut [0; 16]).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+            let again = UdpSocket::bind(local).unwrap();
+            exchange(&peer, &again, b"again").await;
+        },
+    );
+}
+
+#[test]
+fn sockets_beyond_the_limit_are_refused() {
+    let lab = lab!();
+    lab.run(
+        |options| options.sockets = 2,
+        async |_| {
+            let bind = || UdpSocket::bind(([10, 78, 0, 7], 0));
+            let two = [bind().unwrap(), bind().unwrap()];
+            let error = bind().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+            assert!(error.to_string().contains("StackOptions::sockets"));
+            drop(two);
+            let _again = [bind().unwrap(), bind().unwrap()];
+        },
+    );
+}
+
+#[test]
+fn a_port_is_bound_at_one_address_or_at_all() {
+    let lab = lab!();
+    lab.run(
+        |_| {},
+        async |_| {
+            for [one, two] in [["10.78.0.7:1", "0.0.0.0:1"], ["[::]:2", "[fd78::7]:2"]] {
+                let bind = |at: &str| UdpSocket::bind(at.parse::<SocketAddr>().unwrap());
+                let first = bind(one).unwrap();
+                assert_eq!(bind(two).unwrap_err().kind(), ErrorKind::AddrInUse);
+                drop(first);
+                bind(two).unwrap();
+            }
+            // The versions of IP have ports of their own.
+            let _v4 = UdpSocket::bind(([0; 4], 3)).unwrap();
+            let _v6 = UdpSocket::bind(([0; 16], 3)).unwrap();
+        },
+    );
+}
+
+/// The port that the stack would choose next belongs to a socket at all addresses.
+#[test]
+fn a_chosen_port_is_free_at_all_addresses() {
+    let lab = lab!();
+    lab.run(
+        |_| {},
+        async |_| {
+            let bind = |ip: [u8; 4], port| UdpSocket::bind((ip, port));
+            let first = bind([0; 4], 0).unwrap().local_addr().unwrap().port();
+            let next = first.checked_add(1).unwrap_or(49_152);
+            let _all = bind([0; 4], next).unwrap();
+            let chosen = bind([10, 78, 0, 7], 0).unwrap();
+            assert_ne!(chosen.local_addr().unwrap().port(), next);
+        },
+    );
+}
+
+#[test]
+fn other_threads_cannot_share_it() {
+    let lab = lab!();
+    lab.run(
+        |_| {},
+        async |stack| {
+            let share = stack.share();
+            let other = std::thread::spawn(move || {
+                Runtime::new().unwrap().block_on(async { share.join() })
+            });
+            let joined = other.join().unwrap();
+            assert!(matches!(joined, Err(StackError::OneThread)), "{joined:?}");
+        },
+    );
+}
+
+#[test]
+fn it_needs_af_xdp() {
+    Runtime::new().unwrap().block_on(async {
+        let mut packet = options();
+        packet.mechanism = StackMechanism::Packet;
+        let mut tap = options();
+        tap.interface = "tap:host".into();
+        for options in [packet, tap] {
+            assert!(matches!(stack::open(&options), Err(StackError::NeedsXdp)));
+        }
+    });
+}
+
+const LIMIT: Duration = Duration::from_secs(30);
