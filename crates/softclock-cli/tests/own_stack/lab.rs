@@ -128,7 +128,7 @@ impl Lab {
         Server(child)
     }
 
-    /// Runs curl at the client. `words` are its arguments, of which those that begin with `/` are paths of the server.
+    /// Runs curl at the client. `words` are its arguments, of which those that begin with `@` are files of the server.
     pub(crate) fn curl(&self, words: &str) -> Output {
         let command = self.curl_command(words).output();
         command.expect("nsenter is installed")
@@ -138,7 +138,7 @@ impl Lab {
         let mut command = self.client().command("curl");
         command.args(["--silent", "--show-error", "--fail", "--max-time", "60"]);
         for word in words.split_whitespace() {
-            match word.strip_prefix('/') {
+            match word.strip_prefix('@') {
                 Some(path) => command.arg(format!("http://{ADDRESS}/{path}")),
                 None => command.arg(word),
             };
@@ -148,7 +148,7 @@ impl Lab {
 
     /// Asserts that the small file is served.
     pub(crate) fn assert_serves(&self) {
-        let output = self.curl("/small");
+        let output = self.curl("@small");
         assert!(
             output.stdout == content(1024),
             "{:?}: {output:?}",

@@ -20,7 +20,7 @@ fn curl_gets_small_and_large_files_over_one_connection() {
             let target = lab.path("got");
             let target = target.to_str().expect("a path");
             // The number of connections that each transfer opened.
-            let words = format!("-w %{{num_connects}} -o {target} /large -o /dev/null /small");
+            let words = format!("-w %{{num_connects}} -o {target} @large -o /dev/null @small");
             let output = lab.curl(&words);
             assert_eq!(
                 output.stdout, b"10",
@@ -54,7 +54,7 @@ fn a_client_that_is_killed_in_a_transfer_leaves_the_server_serving() {
         let lab = lab!(carrier);
         let _server = lab.serve(&[]);
         lab.assert_serves();
-        let mut command = lab.curl_command("--limit-rate 1M -o /dev/null /large");
+        let mut command = lab.curl_command("--limit-rate 1M -o /dev/null @large");
         let mut client = command.spawn().expect("nsenter is installed");
         thread::sleep(Duration::from_millis(300));
         client.kill().expect("our own child");
@@ -91,7 +91,7 @@ fn a_transfer_goes_on_after_the_link_was_down() {
     let _server = lab.serve(&[]);
     let target = lab.path("got");
     let target = target.to_str().expect("a path");
-    let words = format!("--limit-rate 5M -o {target} /large");
+    let words = format!("--limit-rate 5M -o {target} @large");
     let mut client = lab.curl_command(&words).spawn().expect("it is installed");
     thread::sleep(Duration::from_millis(500));
     lab.server.run("ip link set host down").expect("a link");
@@ -107,7 +107,7 @@ fn responses_are_paced_by_the_stack() {
     let _server = lab.serve(&["--pace", "80mbit"]);
     lab.assert_serves();
     let began = Instant::now();
-    let output = lab.curl("-o /dev/null -w %{size_download} /large");
+    let output = lab.curl("-o /dev/null -w %{size_download} @large");
     assert_eq!(output.stdout, LARGE.to_string().as_bytes(), "{output:?}");
     // 10 MiB at 80 Mbit/s.
     let least = Duration::from_millis(950);
@@ -127,7 +127,7 @@ fn a_proxy_connects_by_its_stack() {
         lab.assert_serves();
         let target = lab.path("got");
         let target = target.to_str().expect("a path");
-        let output = lab.curl(&format!("-o {target} /large"));
+        let output = lab.curl(&format!("-o {target} @large"));
         assert!(output.status.success(), "{output:?}");
         assert!(fs::read(target).expect("it was written") == content(LARGE));
     }

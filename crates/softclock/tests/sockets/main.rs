@@ -8,6 +8,7 @@ mod streams;
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::task::{Poll, Waker};
@@ -17,7 +18,7 @@ use std::time::Duration;
 use softclock::net::stack::{self, Architecture, Prefix, StackError, StackOptions, StackShare};
 use softclock::net::{PacedBy, Pacing, UdpSocket};
 use softclock::{Mechanism, Remote, Runtime};
-use softclock_testing::lab::VethPair;
+use softclock_testing::lab::{Namespace, VethPair};
 
 use batches::*;
 use datagrams::*;
@@ -131,6 +132,23 @@ stack_conformance! {
     paced_soft_lrp_v4 => Ipv4Addr by Stack(Architecture::SoftLrp), Some(paced());
 }
 
+/// The part of the suite that is about TCP, with the kernel's TCP at the other end.
+macro_rules! stream_conformance {
+    ($($carrier:ident => $address:ident by $by:expr, $pacing:expr;)*) => {$(
+        mod $carrier {
+            use super::*;
+            conformance!(@streams $address $by, $pacing);
+        }
+    )*};
+}
+
+stream_conformance! {
+    soft_lrp_to_the_kernel => Ipv4Addr by ToKernel(Architecture::SoftLrp), None;
+    early_demux_to_the_kernel => Ipv4Addr by ToKernel(Architecture::EarlyDemux), None;
+    bsd_to_the_kernel => Ipv4Addr by ToKernel(Architecture::Bsd), None;
+    paced_soft_lrp_to_the_kernel => Ipv4Addr by ToKernel(Architecture::SoftLrp), Some(paced());
+}
+
 /// The part of the suite that is about UDP, for threads that share a stack.
 macro_rules! datagram_conformance {
     ($($carrier:ident => $address:ident by $by:expr;)*) => {$(
@@ -165,6 +183,8 @@ enum Carrier {
     Kernel(Mechanism),
     /// A stack of this process, of this architecture, on a TAP device, or on a veth pair if it needs AF_XDP.
     Stack(Architecture),
+    /// Such a stack in a namespace of its own, whose streams lead to the kernel's TCP across a TAP device.
+    ToKernel(Architecture),
     /// Such a stack, which another thread has opened.
     Shared(Architecture),
     #[cfg(feature = "memory-net")]
@@ -174,6 +194,23 @@ enum Carrier {
 use Carrier::*;
 
 fn run<F: Future>(
+    carrier: Carrier,
+    address: IpAddr,
+    pacing: Option<Pacing>,
+    test: impl FnOnce(SocketAddr) -> F + Send,
+) {
+    if !matches!(carrier, ToKernel(_)) {
+        return run_here(carrier, address, pacing, test);
+    }
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let inside = namespace.inside(|| run_here(carrier, address, pacing, test));
+    inside.expect("the namespace is there");
+}
+
+fn run_here<F: Future>(
     carrier: Carrier,
     address: IpAddr,
     pacing: Option<Pacing>,
@@ -190,12 +227,12 @@ fn run<F: Future>(
             }
             Err(error) => softclock_testing::skip!("{error}"),
         },
-        Stack(_) | Shared(_) => Runtime::new().unwrap(),
+        Stack(_) | ToKernel(_) | Shared(_) => Runtime::new().unwrap(),
         #[cfg(feature = "memory-net")]
         Memory => Runtime::builder().in_memory().build().unwrap(),
     };
     PACING.set(pacing);
-    IS_STACK.set(matches!(carrier, Stack(_) | Shared(_)));
+    IS_STACK.set(matches!(carrier, Stack(_) | ToKernel(_) | Shared(_)));
     IS_SHARED.set(matches!(carrier, Shared(_)));
     let mut owner = None;
     let cable = match carrier {
@@ -214,6 +251,11 @@ fn run<F: Future>(
                 };
                 open_stack(interface, architecture, address).map(|_| own_address(address))
             }
+            ToKernel(architecture) => open_stack(tap(), architecture, address).map(|stack| {
+                configure(stack.interface());
+                KERNEL.set(Some((HOST, 0).into()));
+                own_address(address)
+            }),
             Shared(architecture) => Owner::start(architecture, address).map(|started| {
                 started.share.join().unwrap();
                 owner = Some(started);
@@ -230,6 +272,20 @@ fn run<F: Future>(
     });
     drop(owner);
 }
+
+/// Gives the host's end of a TAP device an address.
+fn configure(interface: &str) {
+    for words in [
+        format!("addr add {HOST}/24 dev {interface}"),
+        format!("link set {interface} up"),
+    ] {
+        let done = Command::new("ip").args(words.split(' ')).status();
+        assert!(done.expect("ip is installed").success(), "{words}");
+    }
+}
+
+/// The host's address on the link of a stack.
+const HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 
 /// A TAP device of a new name.
 fn tap() -> String {
@@ -329,6 +385,8 @@ thread_local! {
     /// Whether the sockets in the test that runs on this thread are those of a stack, and of another thread's.
     static IS_STACK: Cell<bool> = const { Cell::new(false) };
     static IS_SHARED: Cell<bool> = const { Cell::new(false) };
+    /// The address at which the kernel listens in place of the stack.
+    static KERNEL: Cell<Option<SocketAddr>> = const { Cell::new(None) };
     /// Whether the owner of a stack shall end, and its waker.
     static END: Cell<bool> = const { Cell::new(false) };
     static ENDING: Cell<Option<Waker>> = const { Cell::new(None) };

@@ -13,10 +13,15 @@ use softclock::fs::Root;
 use softclock::net::{ListenOptions, Pacer, TcpListener, TcpStream};
 use softclock::{Mechanism, TriggerState};
 
-use super::PACING;
+use super::{KERNEL, PACING};
 
 async fn pair(address: SocketAddr) -> (TcpStream, TcpStream) {
-    let listener = TcpListener::bind(address).unwrap();
+    let listener = match KERNEL.get() {
+        None => TcpListener::bind(address).unwrap(),
+        Some(kernel) => {
+            TcpListener::from_std(std::net::TcpListener::bind(kernel).unwrap()).unwrap()
+        }
+    };
     let client = TcpStream::connect(listener.local_addr().unwrap())
         .await
         .unwrap();

@@ -3,6 +3,7 @@
 mod close;
 mod link;
 mod open;
+mod simulation;
 mod transfer;
 
 use alloc::vec;
@@ -31,6 +32,10 @@ fn ms(millis: u64) -> Duration {
 }
 
 fn host(number: u8, change: impl FnOnce(&mut StackSettings)) -> Host {
+    keyed_host(number, 7, change)
+}
+
+fn keyed_host(number: u8, key: u64, change: impl FnOnce(&mut StackSettings)) -> Host {
     let prefixes = vec![
         alloc::format!("10.0.0.{number}/24").parse().unwrap(),
         alloc::format!("2001:db8::{number}/64").parse().unwrap(),
@@ -38,7 +43,7 @@ fn host(number: u8, change: impl FnOnce(&mut StackSettings)) -> Host {
     let mut settings = StackSettings::new(LinkAddress([2, 0, 0, 0, 0, number]), 1500);
     change(&mut settings);
     let routes = Routes::new(prefixes, vec![]).unwrap();
-    Stack::new(settings, routes, HashKey([number.into(), 7]))
+    Stack::new(settings, routes, HashKey([number.into(), key]))
 }
 
 /// Two hosts and the path between them, in virtual time.
