@@ -70,6 +70,8 @@ pub(crate) struct Driver {
     waker: RefCell<Option<Waker>>,
     /// The time for which the task of the driver has set its timer.
     armed: Cell<Instant>,
+    /// The time of the last look whether the link exists.
+    looked: Cell<Instant>,
     /// The tasks that wait for the end.
     ended: RefCell<Vec<Waker>>,
     is_gone: Cell<bool>,
@@ -124,6 +126,7 @@ impl Driver {
             is_flush_deferred: Cell::new(false),
             waker: RefCell::default(),
             armed: Cell::new(Instant::FAR_FUTURE),
+            looked: Cell::new(Instant::ORIGIN),
             ended: RefCell::default(),
             is_gone: Cell::new(false),
             shared: OnceCell::new(),
@@ -227,8 +230,13 @@ impl Driver {
         let interface = &self.interface;
         // Before it is set anew: this turn may be the timer's.
         if sleep.as_mut().poll(cx).is_ready() {
-            if interface.ends_silently() && !self.link.exists() {
-                return Poll::Ready(());
+            // Timers of connections fire more often than the link needs a look.
+            let is_look_due = now.since(self.looked.get()) >= LINK_PAUSE;
+            if interface.ends_silently() && is_look_due {
+                self.looked.set(now);
+                if !self.link.exists() {
+                    return Poll::Ready(());
+                }
             }
             interface.flush();
             self.look_at_rings();
