@@ -7,8 +7,8 @@ use core::time::Duration;
 use bytes::Bytes;
 use softclock_core::Instant;
 
-use super::random::Random;
 use super::super::{Host, Interest, TcpError, TcpId};
+use super::random::Random;
 use crate::tcp::connection::Error;
 use crate::tcp::state::State;
 
@@ -129,7 +129,9 @@ impl Application {
 
     fn pause(&mut self) -> Duration {
         match self.random.chance(self.plan.rests) {
-            true => self.random.duration(Duration::ZERO..=Duration::from_secs(2)),
+            true => self
+                .random
+                .duration(Duration::ZERO..=Duration::from_secs(2)),
             false => self.random.duration(Duration::ZERO..=self.plan.latency),
         }
     }
@@ -241,7 +243,9 @@ impl Application {
         }
         let length = self.random.magnitude(1..=self.plan.most_written).min(rest);
         let places = self.written..self.written + length;
-        let bytes: Vec<u8> = places.map(|place| byte_at(self.streams[0], place)).collect();
+        let bytes: Vec<u8> = places
+            .map(|place| byte_at(self.streams[0], place))
+            .collect();
         self.written += host.tcp_write(now, self.id, Bytes::from(bytes))? as u64;
         Ok(())
     }

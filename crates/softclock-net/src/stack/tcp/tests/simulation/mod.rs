@@ -33,7 +33,11 @@ use self::world::World;
 
 #[test]
 fn simulated_connections_carry_each_byte_once_and_end() {
-    let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let number = |name| {
+        env::var(name)
+            .ok()
+            .and_then(|text| text.parse::<u64>().ok())
+    };
     if let Some(seed) = number("SOFTCLOCK_SIMULATION_SEED") {
         std::println!("{:#?}", scenario(seed).0);
         return run(seed);
@@ -43,12 +47,18 @@ fn simulated_connections_carry_each_byte_once_and_end() {
     let is_failing = |seed: &u64| {
         let result = catch_unwind(AssertUnwindSafe(|| run(*seed)));
         if result.is_err() {
-            std::println!("repeat it: SOFTCLOCK_SIMULATION_SEED={seed} cargo test -p softclock-net simulated");
+            std::println!(
+                "repeat it: SOFTCLOCK_SIMULATION_SEED={seed} cargo test -p softclock-net simulated"
+            );
         }
         result.is_err()
     };
     let failed: Vec<u64> = (first..first + seeds).filter(is_failing).collect();
-    assert!(failed.is_empty(), "{} seeds of {seeds} fail: {failed:?}", failed.len());
+    assert!(
+        failed.is_empty(),
+        "{} seeds of {seeds} fail: {failed:?}",
+        failed.len()
+    );
 }
 
 fn scenario(seed: u64) -> (Scenario, Random) {

@@ -56,7 +56,9 @@ impl Scenario {
         let paths = [(); 2].map(|()| PathPlan::random(random, mtu, is_v6));
         let most = most_bytes(&hosts, &paths);
         let number = random.pick(&[1, 1, 1, 2, 3]);
-        let connections = (0..number).map(|_| applications(random, most / number)).collect();
+        let connections = (0..number)
+            .map(|_| applications(random, most / number))
+            .collect();
         Self {
             is_v6,
             hosts,
@@ -94,7 +96,10 @@ impl Scenario {
     /// Whether a connection may fail although both ends do all they can.
     pub(super) fn is_hopeless(&self) -> bool {
         let is_bad = |path: &PathPlan| {
-            path.loss > 60 || path.bursts.is_some() || path.corruption > 40 || path.policer.is_some()
+            path.loss > 60
+                || path.bursts.is_some()
+                || path.corruption > 40
+                || path.policer.is_some()
         };
         self.paths.iter().any(is_bad)
     }
@@ -102,11 +107,21 @@ impl Scenario {
 
 /// The bytes that a simulation may carry in a bearable number of segments.
 fn most_bytes(hosts: &[HostPlan; 2], paths: &[PathPlan; 2]) -> u64 {
-    let window = hosts.iter().map(|host| u64::from(host.tcp.connection.receive.buffer_bytes));
+    let window = hosts
+        .iter()
+        .map(|host| u64::from(host.tcp.connection.receive.buffer_bytes));
     let window = window.min().unwrap_or(0);
-    let rates = paths.iter().flat_map(|path| [path.bottleneck, path.policer]);
-    let rate = rates.flatten().map(|(rate, _)| rate).min().unwrap_or(u64::MAX);
-    (window * 100).min(rate.saturating_mul(60)).clamp(2000, 1_000_000)
+    let rates = paths
+        .iter()
+        .flat_map(|path| [path.bottleneck, path.policer]);
+    let rate = rates
+        .flatten()
+        .map(|(rate, _)| rate)
+        .min()
+        .unwrap_or(u64::MAX);
+    (window * 100)
+        .min(rate.saturating_mul(60))
+        .clamp(2000, 1_000_000)
 }
 
 fn applications(random: &mut Random, most: u64) -> [ApplicationPlan; 2] {

@@ -68,7 +68,10 @@ impl Wire {
 impl Half {
     fn on_syn(&mut self, segment: &Segment<'_>) {
         let initial = segment.header.sequence;
-        assert!(self.initial.is_none_or(|before| before == initial), "another ISN");
+        assert!(
+            self.initial.is_none_or(|before| before == initial),
+            "another ISN"
+        );
         assert!(segment.payload.is_empty());
         self.initial = Some(initial);
         if self.end == Seq(0) {
@@ -84,7 +87,10 @@ impl Half {
         // A keep-alive probe repeats the number before.
         let is_probe = header.sequence + 1 == self.end && segment.payload.is_empty();
         let place = u64::from(header.sequence.since(initial + 1));
-        assert!(place <= length + 1 || (is_probe && length == 0), "beyond the stream: {place}");
+        assert!(
+            place <= length + 1 || (is_probe && length == 0),
+            "beyond the stream: {place}"
+        );
         for (place, &byte) in (place..).zip(segment.payload) {
             assert!(place < length, "sent beyond the stream: {place}");
             assert_eq!(byte, byte_at(stream, place), "sent at {place}");
@@ -105,7 +111,10 @@ impl Half {
         assert!(header.flags.contains(Flags::ACK));
         let acknowledgment = header.acknowledgment;
         if peer.initial.is_some() {
-            assert!(acknowledgment.is_at_or_before(peer.end), "acknowledges the future");
+            assert!(
+                acknowledgment.is_at_or_before(peer.end),
+                "acknowledges the future"
+            );
         }
         if let Some(before) = self.acknowledged {
             assert!(before.is_at_or_before(acknowledgment), "acknowledges less");

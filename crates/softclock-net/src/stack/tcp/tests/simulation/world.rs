@@ -103,13 +103,16 @@ impl World {
     }
 
     fn is_done(&self) -> bool {
-        self.owners.iter().enumerate().all(|(number, [client, server])| {
-            let is_done = |owner: &Application| owner.is_done;
-            let client = client.as_ref().expect("connects at once");
-            // A client that has failed or aborted early may have no peer.
-            let has_no_peer = client.error.is_some() || self.scenario.aborts(number);
-            is_done(client) && server.as_ref().map_or(has_no_peer, is_done)
-        })
+        self.owners
+            .iter()
+            .enumerate()
+            .all(|(number, [client, server])| {
+                let is_done = |owner: &Application| owner.is_done;
+                let client = client.as_ref().expect("connects at once");
+                // A client that has failed or aborted early may have no peer.
+                let has_no_peer = client.error.is_some() || self.scenario.aborts(number);
+                is_done(client) && server.as_ref().map_or(has_no_peer, is_done)
+            })
     }
 
     /// Whether what the owners have got is what they must get.
@@ -120,7 +123,10 @@ impl World {
             for host in 0..2 {
                 let Some(owner) = &owners[host] else {
                     let client = owners[0].as_ref().and_then(|client| client.error);
-                    assert!(may_fail || self.scenario.is_hopeless(), "no peer: {client:?}");
+                    assert!(
+                        may_fail || self.scenario.is_hopeless(),
+                        "no peer: {client:?}"
+                    );
                     continue;
                 };
                 let all = plans[1 - host].length;
@@ -129,7 +135,11 @@ impl World {
                     continue;
                 }
                 let has_left = owner.plan.end == End::LeavesAtOnce;
-                assert!(has_left || owner.read == all, "lost bytes: {}", self.report());
+                assert!(
+                    has_left || owner.read == all,
+                    "lost bytes: {}",
+                    self.report()
+                );
                 assert!(has_left || owner.has_end, "no end: {}", self.report());
                 assert_eq!(owner.written, plans[host].length);
                 // The peer may have forgotten TIME-WAIT when the last FIN of this end arrives.
@@ -148,7 +158,10 @@ impl World {
             let due = match self.stalled[number] {
                 Some(until) => Some(until),
                 None => {
-                    let owners = self.owners.iter().filter_map(|owners| owners[number].as_ref());
+                    let owners = self
+                        .owners
+                        .iter()
+                        .filter_map(|owners| owners[number].as_ref());
                     let runs = owners.filter_map(|owner| owner.runs_at);
                     runs.chain(self.hosts[number].next_timeout()).min()
                 }
@@ -197,7 +210,8 @@ impl World {
         // They are looked at again when the host goes on.
         for (at, frame, number, bytes) in waiting {
             let until = self.stalled[number].unwrap_or(self.now);
-            self.flying.push(Reverse((at.max(until), frame, number, bytes)));
+            self.flying
+                .push(Reverse((at.max(until), frame, number, bytes)));
         }
     }
 
@@ -283,7 +297,10 @@ impl World {
                 self.accepts_at = Some(self.now + latency);
             }
             TcpWoken::Connection(id) => {
-                let owners = self.owners.iter_mut().filter_map(|owners| owners[host].as_mut());
+                let owners = self
+                    .owners
+                    .iter_mut()
+                    .filter_map(|owners| owners[host].as_mut());
                 let mut owners = owners.filter(|owner| owner.id == id && !owner.is_done);
                 let owner = owners.next().expect("an owner that waits");
                 owner.on_woken(self.now);
@@ -321,7 +338,10 @@ impl World {
         let host = &self.hosts[number];
         let due = host.next_timeout();
         assert!(due.is_none_or(|due| due > self.now), "work is left undone");
-        let owners = self.owners.iter().filter_map(|owners| owners[number].as_ref());
+        let owners = self
+            .owners
+            .iter()
+            .filter_map(|owners| owners[number].as_ref());
         for id in owners.map(|owner| owner.id) {
             let Some(connection) = host.tcp_connection(id) else {
                 continue;
@@ -331,9 +351,17 @@ impl World {
             let is_closing = matches!(state, State::FinWait1 | State::Closing | State::LastAck);
             let has_work = to_send > 0 || is_closing || state == State::SynSent;
             let timeout = connection.next_timeout();
-            assert!(!has_work || timeout.is_some(), "silent in {state:?}: {}", self.report());
+            assert!(
+                !has_work || timeout.is_some(),
+                "silent in {state:?}: {}",
+                self.report()
+            );
             if let Some(timeout) = timeout {
-                assert!(due.is_some_and(|due| due <= timeout + TICK), "the wheel is late: {}", self.report());
+                assert!(
+                    due.is_some_and(|due| due <= timeout + TICK),
+                    "the wheel is late: {}",
+                    self.report()
+                );
             }
         }
     }
@@ -344,7 +372,10 @@ impl World {
             let host = &self.hosts[number];
             let tcp = &self.scenario.hosts[number].tcp;
             let receive = &tcp.connection.receive;
-            let owners = self.owners.iter().filter_map(|owners| owners[number].as_ref());
+            let owners = self
+                .owners
+                .iter()
+                .filter_map(|owners| owners[number].as_ref());
             for connection in owners.filter_map(|owner| host.tcp_connection(owner.id)) {
                 let received = connection.received_memory_bytes();
                 let buffer = receive.buffer_bytes.max(receive.most_buffer_bytes);
@@ -356,7 +387,11 @@ impl World {
             }
         }
         let most = self.most_segments();
-        assert!(self.wire.segments <= most, "{most} segments: {}", self.report());
+        assert!(
+            self.wire.segments <= most,
+            "{most} segments: {}",
+            self.report()
+        );
         assert!(self.steps <= 40 * most, "too many steps: {}", self.report());
     }
 
@@ -402,7 +437,12 @@ impl World {
                 );
             }
         }
-        let _ = writeln!(text, "  now {:?}, hosts due {:?}", self.now, self.hosts.each_ref().map(Host::next_timeout));
+        let _ = writeln!(
+            text,
+            "  now {:?}, hosts due {:?}",
+            self.now,
+            self.hosts.each_ref().map(Host::next_timeout)
+        );
         for host in &self.hosts {
             let drops: Vec<_> = host.drops().iter().filter(|drop| drop.1 > 0).collect();
             let _ = writeln!(text, "  drops {drops:?}");
@@ -414,7 +454,10 @@ impl World {
 /// The time at which the number wraps that the scenario names.
 fn start(scenario: &Scenario, hosts: &[Host; 2]) -> Instant {
     let flow = |host: usize| {
-        let sockets = [socket(scenario, 0, CLIENT_PORT), socket(scenario, 1, SERVER_PORT)];
+        let sockets = [
+            socket(scenario, 0, CLIENT_PORT),
+            socket(scenario, 1, SERVER_PORT),
+        ];
         let pair = |socket: SocketAddr| (socket.ip(), socket.port());
         Flow {
             protocol: Protocol::Tcp,
