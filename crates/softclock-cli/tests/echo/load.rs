@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 
 use crate::frame::V4;
@@ -103,7 +104,9 @@ fn a_flood_is_discarded_early() {
         let server = lab.serve(&["--architecture", architecture, "--channel", "1"]);
         lab.assert_answers();
         // Several frames wait in the device when the server looks, so that a batch does not fit.
+        kill_process(server.pid(), Signal::STOP).expect("our own child");
         lab.inject(&vec![V4::udp(9, b"flood").frame(); 2000]);
+        kill_process(server.pid(), Signal::CONT).expect("our own child");
         lab.assert_answers();
         let summary = server.end();
         let lost = dropped(&summary, "channel_full") + dropped(&summary, "socket_full");

@@ -94,7 +94,7 @@ fn ip_v4() -> Cases {
             "protocol",
             V4::new(ICMPV6, vec![128, 0, 0, 0, 0, 0, 0, 0]).frame(),
         ),
-        ("protocol", V4::new(TCP, vec![0x50; 20]).frame()),
+        ("tcp_checksum", V4::new(TCP, vec![0x50; 20]).frame()),
         ("tcp_header", V4::new(TCP, vec![0; 3]).frame()),
     ]
 }
