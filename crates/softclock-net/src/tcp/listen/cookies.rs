@@ -95,12 +95,7 @@ fn base(secrets: &FlowSecrets, flow: &Flow, remote_initial: Seq) -> Seq {
 
 /// The number that stands for the first segment size, and the distance between those of two sizes: 24 bits each. The
 /// distance is odd, so that all eight differ.
-fn size_hash(
-    secrets: &FlowSecrets,
-    flow: &Flow,
-    remote_initial: Seq,
-    minute: u32,
-) -> (u32, u32) {
+fn size_hash(secrets: &FlowSecrets, flow: &Flow, remote_initial: Seq, minute: u32) -> (u32, u32) {
     let number = u64::from(remote_initial.0) << 32 | u64::from(minute);
     let hash = secrets.cookie_options.mac(&message(flow, number));
     let stride = (hash >> 24) as u32 & LOW_BITS | 1;

@@ -301,7 +301,8 @@ impl Sender {
     /// timeout 3 s at least, since the path may be longer than the timeout before (RFC 6298, 5.7).
     pub fn on_handshake_loss(&mut self) {
         self.controller.on_handshake_loss();
-        self.limits.raise_initial_timeout(TIMEOUT_AFTER_HANDSHAKE_LOSS);
+        self.limits
+            .raise_initial_timeout(TIMEOUT_AFTER_HANDSHAKE_LOSS);
     }
 
     /// Notes the sequence number of the peer's segment that completed the handshake (SND.WL1).
