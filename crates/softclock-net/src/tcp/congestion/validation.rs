@@ -44,6 +44,8 @@ pub struct Validation {
     kept_s: u16,
     /// Whether the times are set.
     has_begun: bool,
+    /// Whether `round_end` is set. The times are set sooner, by the first segment that is sent.
+    has_round: bool,
 }
 
 impl Validation {
@@ -58,6 +60,7 @@ impl Validation {
             validated_s: 0,
             kept_s: u16::try_from(kept.as_secs()).unwrap_or(u16::MAX),
             has_begun: false,
+            has_round: false,
         }
     }
 
@@ -73,7 +76,9 @@ impl Validation {
         let ms = milliseconds(at);
         if !self.has_begun {
             self.begin(at);
-            self.round_end = next;
+        }
+        if !self.has_round {
+            (self.round_end, self.has_round) = (next, true);
         }
         self.acked = self.acked.saturating_add(acked);
         if una.is_before(self.round_end) {
@@ -178,6 +183,18 @@ mod tests {
         let srtt = Some(Duration::from_millis(100));
         let ended = validation.on_ack(at(ms), bytes, Seq(una), Seq(una), srtt);
         assert!(ended);
+    }
+
+    #[test]
+    fn the_first_round_ends_wherever_sequence_numbers_begin() {
+        for first in [0, 5, 1 << 31, u32::MAX - 5] {
+            let mut validation = Validation::new(Duration::from_secs(300));
+            // The first segment is sent before there is a round.
+            assert_eq!(validation.expired(at(0)), 0);
+            let (una, next) = (Seq(first) + 1, Seq(first) + 10);
+            assert!(!validation.on_ack(at(100), 1, una, next, None));
+            assert!(validation.on_ack(at(100), 9, next, next, None));
+        }
     }
 
     #[test]
