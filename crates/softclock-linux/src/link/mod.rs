@@ -5,6 +5,7 @@
 //! - [`PacketSocket`]: receives and sends frames by AF_PACKET.
 //! - [`XdpSocket`]: receives and sends frames by AF_XDP.
 //! - [`XdpChannels`]: receives frames by AF_XDP into a bounded channel for each endpoint.
+//! - [`Polling`]: receivers of a queue drive its receive work, instead of interrupts.
 //! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
 //! - [`Device`]: one of these three, opened to take the link's frames from the host, or to share the link with it.
 //!
@@ -18,7 +19,9 @@ mod buffer;
 mod cable;
 mod claim;
 mod device;
+mod napi;
 mod packet_socket;
+mod polling;
 mod tap;
 mod xdp_socket;
 
@@ -34,6 +37,7 @@ pub use buffer::{Buffer, Pool};
 pub use claim::{Claim, ClaimError};
 pub use device::{Device, DeviceError, DeviceFailure};
 pub use packet_socket::PacketSocket;
+pub use polling::{PollSettings, Poller, Polling};
 pub use tap::Tap;
 pub use xdp_socket::{
     ChannelSettings, Chunk, Copies, EndpointKey, Transport, XdpChannel, XdpChannels, XdpError,
