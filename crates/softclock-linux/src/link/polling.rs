@@ -205,12 +205,7 @@ impl Ring {
 }
 
 /// Registers a setting.
-fn register(
-    ring: &IoUring,
-    opcode: u8,
-    parameter: u32,
-    leaves_masked: bool,
-) -> io::Result<()> {
+fn register(ring: &IoUring, opcode: u8, parameter: u32, leaves_masked: bool) -> io::Result<()> {
     let mut setting = NapiSetting {
         busy_poll_us: 0,
         prefers_busy_poll: leaves_masked.into(),

@@ -22,7 +22,7 @@ const TITLE: &str = "steps of the load";
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let plan = if context.smoke { &SMOKE } else { &FULL };
     let cells = plan.factors.iter().flat_map(|&factor| {
-        let variants = Variant::ALL.into_iter().chain(Variant::OTHER_DRIVERS);
+        let variants = Variant::ALL.into_iter();
         variants.map(move |variant| Cell {
             variant: variant.name(),
             setting: format!("step to {factor} times the capacity"),

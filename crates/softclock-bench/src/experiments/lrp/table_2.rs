@@ -26,7 +26,7 @@ const TITLE: &str = "synthetic server workload";
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let plan = if context.smoke { &SMOKE } else { &FULL };
     let cells = plan.speeds.iter().flat_map(|&(speed, call)| {
-        let variants = Variant::ALL.into_iter().chain(Variant::OTHER_DRIVERS);
+        let variants = Variant::ALL.into_iter();
         variants.map(move |variant| Cell {
             variant: variant.name(),
             setting: format!("{speed}: calls of {} us", call.as_micros()),

@@ -22,11 +22,15 @@
 //! - [`Flood`]: datagrams at a stated rate. [`client`]: ping-pong, calls and a sliding window.
 //! - [`work`]: computation of a known length.
 
+mod channels;
 pub mod client;
+mod demultiplexer;
 mod flood;
 mod interrupt;
 mod kernel;
 mod network;
+mod pace;
+mod polled;
 mod receiver;
 mod ring;
 mod server;

@@ -69,11 +69,9 @@ impl Setup {
     /// Makes an interrupt come, which masks further ones, and polls until nothing is left.
     fn mask(&mut self) {
         self.send(1);
-        while self.taken() == 0 {
-            thread::sleep(Duration::from_millis(1));
-        }
-        while self.poller.poll().unwrap() {
-            self.taken();
+        let mut received = 0;
+        while self.poller.poll().unwrap() || received == 0 {
+            received += self.taken();
         }
     }
 }
