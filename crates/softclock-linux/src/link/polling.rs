@@ -18,6 +18,7 @@ use io_uring::{IoUring, opcode};
 
 use super::Link;
 use super::napi::{Deferral, Napi};
+use crate::clock::set_timer_slack_ns;
 
 /// Polling of a link's queue by its receivers. Ends when this value and all of its [`Poller`]s are dropped; the link's
 /// interrupts then are as before. They are, too, when the process is killed, if the link's driver is veth, whose receive
@@ -83,10 +84,14 @@ impl Polling {
     /// Returns the means of the calling thread to poll the queue, and to wait until `socket`, one of those that receive
     /// from the queue, is readable.
     ///
+    /// Sets the [timer slack](set_timer_slack_ns) of the thread to the least possible: a poll that finds nothing ends by a
+    /// timeout of zero, to which the kernel adds the slack, 50 us by default.
+    ///
     /// # Errors
     /// `Unsupported` for kernels before 6.13; `PermissionDenied` if io_uring is forbidden.
     pub fn poller(&self, socket: &impl AsFd) -> io::Result<Poller> {
         let id = self.0.napi.id();
+        set_timer_slack_ns(1)?;
         Ok(Poller {
             masking: Ring::new(id, true)?,
             enabling: Ring::new(id, false)?,

@@ -34,7 +34,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         (TITLE, &OWN_NOTES),
         (cells.collect(), plan.rounds),
         &METRICS,
-        |&variant| measure(variant, plan),
+        |&variant| measure(variant, plan).map(|sample| vec![sample]),
         |_| Vec::new(),
     )
 }

@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
@@ -19,7 +21,7 @@ use softclock_net::stack::{Architecture, EndpointId, RingFrame, Stack, Taken};
 
 use super::demultiplexer::{stack, verify};
 use super::network::Link;
-use super::pace::Pace;
+use super::pace::{Busy, Pace};
 use super::receiver::{LOOK_UP, Worker};
 use super::stopping::Stop;
 
@@ -33,6 +35,7 @@ pub(super) struct Channels {
     polling: Option<Polling>,
     /// The receivers that are awake.
     awake: AtomicUsize,
+    busy: Busy,
 }
 
 impl Channels {
@@ -71,7 +74,26 @@ impl Channels {
             all: channels,
             polling: polling.transpose()?,
             awake: AtomicUsize::new(ports.len()),
+            busy: Busy::default(),
         })
+    }
+
+    /// Polls; returns the number of frames to all channels, and whether the poller's socket is readable.
+    fn poll(&self, poller: &mut Poller) -> (usize, bool) {
+        let before = self.handled();
+        // An error is that of a link that is down.
+        let is_readable = poller.poll().unwrap_or(false);
+        let frames = (self.handled() - before) as usize;
+        self.busy.polled(monotonic_ns(), frames);
+        (frames, is_readable)
+    }
+
+    /// The frames that the XDP program has put into channels of services, or discarded.
+    fn handled(&self) -> u64 {
+        let channels = self.of_services.iter();
+        channels
+            .map(|channel| channel.delivered() + channel.discarded())
+            .sum()
     }
 }
 
@@ -105,11 +127,13 @@ struct Receiver<'a> {
     id: EndpointId,
     /// Frames that are taken from the channel.
     frames: VecDeque<RingFrame<Vec<u8>>>,
-    /// Polls until the channel has frames.
+    /// Polls until the channel has frames, and waits for them.
     poller: Option<Poller>,
-    /// Polls although the channel has frames.
+    /// Polls, whether or not the channel has frames.
     paced: Option<Poller>,
+    /// The pace of polls while there are packets, and while there are none.
     pace: Pace,
+    waiting: Pace,
 }
 
 impl<'a> Receiver<'a> {
@@ -128,7 +152,8 @@ impl<'a> Receiver<'a> {
             frames: VecDeque::new(),
             poller,
             paced,
-            pace: Pace::default(),
+            pace: Pace::of_work(),
+            waiting: Pace::of_waiting(),
         })
     }
 
@@ -164,44 +189,57 @@ impl<'a> Receiver<'a> {
         if let Some(poller) = &mut self.paced
             && self.pace.is_due(begun)
         {
-            let handled = |channel: &SharedXdpChannel| channel.delivered() + channel.discarded();
-            let before = handled(self.channel);
-            // An error is that of a link that is down.
-            let _ = poller.poll();
-            let has_found = handled(self.channel) != before;
-            self.pace.polled(begun, monotonic_ns(), has_found);
+            let (frames, _) = self.channels.poll(poller);
+            self.pace.polled(begun, monotonic_ns(), frames > 0);
+            // The scheduler lets the receivers that were woken wait for its next tick.
+            thread::yield_now();
         }
-    }
-
-    /// Polls until the channel has frames or the link has none; returns whether the channel has.
-    fn poll(&mut self) -> bool {
-        let Some(poller) = &mut self.poller else {
-            return false;
-        };
-        // An error is that of a link that is down.
-        poller.poll().unwrap_or(false)
     }
 
     /// Looks into the link's ring, and waits for frames if that has none for this channel.
     fn sleep(&mut self) {
-        if self.poll() {
-            return;
+        loop {
+            let Some(poller) = &mut self.poller else {
+                self.wait(LOOK_UP);
+                return;
+            };
+            let (_, was_readable) = self.channels.poll(poller);
+            if self.take() {
+                return;
+            }
+            // Else the channel was readable since an earlier poll, and this one has not looked at the link.
+            if !was_readable {
+                break;
+            }
         }
-        let is_last = self.channels.awake.fetch_sub(1, SeqCst) == 1;
-        match &mut self.poller {
+        let is_busy = self.channels.busy.is_busy(monotonic_ns());
+        match self.channels.awake.fetch_sub(1, SeqCst) - 1 {
             // Nothing polls from now on, so interrupts must come.
-            Some(poller) if is_last => {
-                let _ = poller.wait(LOOK_UP);
+            0 if !is_busy => {
+                let wait = |poller: &mut Poller| poller.wait(LOOK_UP);
+                let _ = self.poller.as_mut().map(wait);
             }
-            _ => {
-                let wait = Timespec::try_from(LOOK_UP).unwrap_or_default();
-                let fd = self.channel.as_fd();
-                let _ = poll(
-                    &mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)],
-                    Some(&wait),
-                );
-            }
+            0 => self.wait(Busy::PAUSE),
+            _ => self.wait(self.waiting.pause(monotonic_ns())),
         }
-        self.channels.awake.fetch_add(1, SeqCst);
+        let others = self.channels.awake.fetch_add(1, SeqCst);
+        if !self.take()
+            && others > 0
+            && let Some(paced) = &mut self.paced
+        {
+            self.waiting.drain(|| self.channels.poll(paced).0);
+        }
+    }
+
+    /// Waits for frames in the channel.
+    fn wait(&self, most: Duration) {
+        let wait = Timespec::try_from(most).unwrap_or_default();
+        let _ = poll(
+            &mut [PollFd::from_borrowed_fd(
+                self.channel.as_fd(),
+                PollFlags::IN,
+            )],
+            Some(&wait),
+        );
     }
 }

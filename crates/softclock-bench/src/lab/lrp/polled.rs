@@ -5,7 +5,7 @@
 //! millisecond without a poll it polls itself, since a receiver that computes for long does not.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::thread::{self, Thread};
 use std::time::Duration;
@@ -21,7 +21,7 @@ use softclock_net::stack::Architecture;
 
 use super::demultiplexer::{Demultiplexer, InterruptCounts};
 use super::interrupt::{BUDGET, LOOK_UP, PRIORITY};
-use super::pace::Pace;
+use super::pace::{Busy, Pace};
 use super::receiver::{Inbox, Outbox};
 use super::stopping::Stop;
 use crate::measure::processors::pin;
@@ -34,8 +34,7 @@ pub(super) struct Hub {
     counts: Arc<InterruptCounts>,
     /// The receivers that are awake.
     awake: AtomicUsize,
-    /// The time of the last poll, in nanoseconds.
-    polled: AtomicU64,
+    busy: Busy,
     interrupt_level: OnceLock<Thread>,
 }
 
@@ -61,7 +60,7 @@ impl Hub {
             demultiplexer: Mutex::new(demultiplexer),
             counts,
             awake,
-            polled: AtomicU64::new(0),
+            busy: Busy::default(),
             interrupt_level: OnceLock::new(),
         })
     }
@@ -71,27 +70,57 @@ impl Hub {
         self.polling.poller(&self.socket)
     }
 
-    /// Polls the link and demultiplexes what has arrived.
-    pub(super) fn poll(&self, poller: &mut Poller, pace: &mut Pace) {
-        let begun = monotonic_ns();
-        // An error is that of a link that is down.
-        let _ = poller.poll();
-        let frames = self.demultiplex();
-        let ended = monotonic_ns();
-        self.polled.store(ended, Relaxed);
-        pace.polled(begun, ended, frames > 0);
+    /// Polls the link, and demultiplexes what has arrived; returns the number of frames.
+    pub(super) fn poll(&self, poller: &mut Poller) -> usize {
+        // First the frames that interrupts have received: a poll leaves the link alone as long as there are some.
+        let waiting = self.demultiplex();
+        if waiting > 0 {
+            return waiting;
+        }
+        loop {
+            // An error is that of a link that is down.
+            let was_readable = matches!(poller.poll(), Ok(true));
+            let frames = self.demultiplex();
+            // Else another thread has taken the frames of an earlier poll, and this one has not looked at the link.
+            if frames > 0 || !was_readable {
+                self.busy.polled(monotonic_ns(), frames);
+                return frames;
+            }
+        }
     }
 
-    /// Sleeps until packets for the receiver arrive, at most for `most`.
-    pub(super) fn sleep(&self, inbox: &Inbox, most: Duration) {
-        if self.awake.fetch_sub(1, SeqCst) == 1
-            && let Some(thread) = self.interrupt_level.get()
-        {
-            thread.unpark();
+    /// Polls if that is due although the receiver has packets.
+    pub(super) fn keep_pace(&self, poller: &mut Poller, pace: &mut Pace) {
+        let begun = monotonic_ns();
+        if pace.is_due(begun) {
+            let has_found = self.poll(poller) > 0;
+            pace.polled(begun, monotonic_ns(), has_found);
+            // The scheduler lets the receivers that were woken wait for its next tick.
+            thread::yield_now();
         }
-        // The demultiplexer counts the receivers that it wakes.
-        if !inbox.wait(most) {
+    }
+
+    /// Sleeps until packets for the receiver arrive, or `stop`. While others are awake, polls now and then.
+    pub(super) fn sleep(&self, inbox: &Inbox, poller: &mut Poller, pace: &mut Pace, stop: &Stop) {
+        while inbox.is_empty() && stop.goes_on() {
+            let others = self.awake.fetch_sub(1, SeqCst) - 1;
+            let wait = match others {
+                0 => LOOK_UP,
+                _ => pace.pause(monotonic_ns()),
+            };
+            if others == 0
+                && let Some(thread) = self.interrupt_level.get()
+            {
+                thread.unpark();
+            }
+            // The demultiplexer counts the receivers that it wakes.
+            if inbox.wait(wait) {
+                return;
+            }
             self.awake.fetch_add(1, SeqCst);
+            if others > 0 {
+                pace.drain(|| self.poll(poller));
+            }
         }
     }
 
@@ -124,16 +153,20 @@ impl Hub {
 
     /// One turn of the interrupt level.
     fn turn(&self, poller: &mut Poller) {
-        if self.awake.load(SeqCst) == 0 {
+        let is_busy = self.busy.is_busy(monotonic_ns());
+        if self.awake.load(SeqCst) == 0 && !is_busy {
             // With interrupts, which the first frame masks again.
             let _ = poller.wait(LOOK_UP);
             self.demultiplex();
             return;
         }
-        thread::park_timeout(BACKUP);
-        let idle_ns = monotonic_ns().saturating_sub(self.polled.load(Relaxed));
-        if self.awake.load(SeqCst) > 0 && idle_ns >= BACKUP.as_nanos() as u64 {
-            self.poll(poller, &mut Pace::default());
+        let pause = match self.awake.load(SeqCst) {
+            0 => Busy::PAUSE,
+            _ => BACKUP,
+        };
+        thread::park_timeout(pause);
+        if self.awake.load(SeqCst) == 0 || self.busy.idle(monotonic_ns()) >= BACKUP {
+            self.poll(poller);
         }
         let lost = self.socket.take_lost().unwrap_or(0);
         self.counts.device.fetch_add(lost, Relaxed);

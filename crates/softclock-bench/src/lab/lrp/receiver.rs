@@ -74,19 +74,16 @@ pub(super) fn run_polled(
     hub: &Hub,
     stop: &Stop,
 ) -> io::Result<()> {
-    let (mut poller, mut pace) = (hub.poller()?, Pace::default());
+    let mut poller = hub.poller()?;
+    let (mut pace, mut waiting) = (Pace::of_work(), Pace::of_waiting());
     while stop.goes_on() {
         if serve_next(worker, ring, routes) {
-            if pace.is_due(monotonic_ns()) {
-                hub.poll(&mut poller, &mut pace);
-            }
+            hub.keep_pace(&mut poller, &mut pace);
             continue;
         }
-        hub.poll(&mut poller, &mut pace);
+        hub.poll(&mut poller);
         // Packets of others are their business.
-        if ring.is_empty() {
-            hub.sleep(ring, LOOK_UP);
-        }
+        hub.sleep(ring, &mut poller, &mut waiting, stop);
     }
     Ok(())
 }

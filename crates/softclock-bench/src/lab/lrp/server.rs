@@ -7,18 +7,19 @@ use std::sync::{Arc, mpsc};
 
 use softclock_core::Histogram;
 use softclock_linux::link::SharedXdpChannel;
-use softclock_linux::priority::Priority;
+use softclock_linux::priority::{Priority, set_slice};
 use softclock_linux::socket::udp::{BindOptions, RecvOptions, bind};
 use softclock_net::stack::Architecture;
 
 use super::channels::{self, Channels};
 use super::demultiplexer::{self, InterruptCounts, STACK_PACKETS};
 use super::interrupt::{self, Plan};
-use super::network::{Level, Link};
+use super::network::{Level, Link, SLICE};
 use super::polled::{self, Hub};
 use super::receiver::{self, ServiceCounts, Worker};
 use super::ring::ring;
 use super::stopping::{Stop, Threads};
+use super::weights::Weights;
 use super::{Driver, KernelReceive, Network, Service, Variant, kernel, work};
 use crate::measure::processors::pin;
 
@@ -30,6 +31,8 @@ pub struct Server {
     interrupt: Arc<InterruptCounts>,
     /// Those of NI-LRP.
     channels: Option<Arc<Channels>>,
+    /// Dropped after the threads.
+    _weights: Option<Arc<Weights>>,
 }
 
 /// The counters of what comes before the receivers, in frames since the start. All are 0 for the kernel's sockets.
@@ -66,6 +69,7 @@ impl Server {
                 ..InterruptCounts::default()
             }),
             channels: None,
+            _weights: None,
         };
         match variant {
             Variant::Stack(architecture, driver) => {
@@ -74,20 +78,8 @@ impl Server {
                 network.thread_napi(Link::Server, network.processors.server, level)?;
             }
             Variant::Kernel(receive) => {
-                match receive {
-                    KernelReceive::Default => {}
-                    KernelReceive::Rps => {
-                        network.steer(Link::Server, network.processors.server)?;
-                    }
-                    KernelReceive::ThreadedNapi => {
-                        // NAPI without an XDP program takes part only if segments may be joined.
-                        let name = network.name(Link::Server);
-                        network.server.run(&format!("ethtool -K {name} gro on"))?;
-                        let level = Level::Nice(NICE);
-                        network.thread_napi(Link::Server, network.processors.server, level)?;
-                    }
-                }
-                server.start_kernel(network, services)?;
+                place_kernel(network, receive)?;
+                server.start_kernel(network, receive, services)?;
             }
         }
         Ok(server)
@@ -218,6 +210,8 @@ impl Server {
             pin(processor);
             // Before other work on this machine. Without the right to it, that disturbs.
             let _ = Priority::Nice(NICE).apply();
+            // Without it, answers wait for other receivers.
+            let _ = set_slice(None, SLICE);
             let worker = Worker {
                 service,
                 socket: &socket,
@@ -230,9 +224,20 @@ impl Server {
         })
     }
 
-    fn start_kernel(&mut self, network: &Network, services: &[Service]) -> io::Result<()> {
+    /// Starts receivers that use the kernel's sockets.
+    fn start_kernel(
+        &mut self,
+        network: &Network,
+        receive: KernelReceive,
+        services: &[Service],
+    ) -> io::Result<()> {
+        if receive == KernelReceive::Weights {
+            self._weights = Some(Arc::new(Weights::new(services.len())?));
+        }
         for (number, service) in services.iter().enumerate() {
-            self.start_receiver(network, *service, number, |worker, stop| {
+            let weights = self._weights.clone();
+            self.start_receiver(network, *service, number, move |worker, stop| {
+                weights.map_or(Ok(()), |weights| weights.join(number))?;
                 kernel::run(worker, stop);
                 Ok(())
             })?;
@@ -287,6 +292,22 @@ impl Server {
             ..counts
         }
     }
+}
+
+/// Places the kernel's receive work.
+fn place_kernel(network: &Network, receive: KernelReceive) -> io::Result<()> {
+    let processor = network.processors.server;
+    let level = match receive {
+        KernelReceive::Default => return Ok(()),
+        KernelReceive::Rps | KernelReceive::Weights => {
+            return network.steer(Link::Server, processor);
+        }
+        KernelReceive::ThreadedNapi => Level::Nice(NICE),
+    };
+    // NAPI without an XDP program takes part only if segments may be joined.
+    let name = network.name(Link::Server);
+    network.server.run(&format!("ethtool -K {name} gro on"))?;
+    network.thread_napi(Link::Server, processor, level)
 }
 
 /// The packets of a channel, or of a socket's queue: as the kernel's default receive buffer, in which a short datagram

@@ -29,10 +29,12 @@ pub enum KernelReceive {
     Rps,
     /// A kernel thread on the receiver's processor, of ordinary priority.
     ThreadedNapi,
+    /// As with RPS, and each receiver is in a cgroup with the same weight.
+    Weights,
 }
 
 impl Variant {
-    /// All that are compared.
+    /// Those that are always compared.
     pub const ALL: [Self; 9] = [
         Self::Stack(Architecture::Bsd, Driver::Interrupts),
         Self::Stack(Architecture::EarlyDemux, Driver::Interrupts),
@@ -54,6 +56,7 @@ impl Variant {
             Self::Kernel(KernelReceive::Default) => "kernel, default",
             Self::Kernel(KernelReceive::Rps) => "kernel, RPS",
             Self::Kernel(KernelReceive::ThreadedNapi) => "kernel, threaded NAPI",
+            Self::Kernel(KernelReceive::Weights) => "kernel, RPS, cgroup weights",
         }
     }
 }
