@@ -3,8 +3,9 @@
 use std::fmt;
 use std::io;
 use std::mem::zeroed;
+use std::time::Duration;
 
-use rustix::process::setpriority_process;
+use rustix::process::{Pid, setpriority_process};
 
 /// A scheduling policy with its priority (sched(7)). Displays as `nice:-5`, `fifo:10` or `rr:10`.
 ///
@@ -75,6 +76,64 @@ pub fn set_idle_priority() -> io::Result<()> {
     set_scheduler(libc::SCHED_IDLE, 0)
 }
 
+/// Sets the time slice of an ordinary thread, 100 us to 100 ms: the time for which it keeps the processor while others of
+/// its priority wait. A thread that wakes takes the processor at once from one with a longer slice, if it has had less
+/// than its share. Shares stay as they are. `None` is the calling thread; threads that it starts inherit the slice.
+///
+/// Kernels before 6.12 ignore it.
+///
+/// # Errors
+/// `ESRCH` if the thread has ended, `InvalidInput` for a real-time thread, `PermissionDenied` for a thread of another
+/// user.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+///
+/// softclock_linux::priority::set_slice(None, Duration::from_micros(100)).unwrap();
+/// ```
+pub fn set_slice(thread: Option<Pid>, slice: Duration) -> io::Result<()> {
+    let id = thread.map_or(0, |thread| thread.as_raw_nonzero().get());
+    let bytes = size_of::<SchedulingAttributes>() as u32;
+    let mut attributes = SchedulingAttributes::default();
+    // SAFETY: the kernel writes at most `bytes` bytes to the structure, which outlives the call.
+    let got = unsafe {
+        libc::syscall(
+            libc::SYS_sched_getattr,
+            id,
+            &raw mut attributes,
+            bytes,
+            0u32,
+        )
+    };
+    if got != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if attributes.policy != libc::SCHED_OTHER as u32 {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    attributes.runtime_ns = u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX);
+    // SAFETY: the kernel only reads the structure, whose length it begins with, and which outlives the call.
+    match unsafe { libc::syscall(libc::SYS_sched_setattr, id, &raw const attributes, 0u32) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// `struct sched_attr` (include/uapi/linux/sched/types.h), in its first version.
+#[repr(C)]
+#[derive(Default)]
+struct SchedulingAttributes {
+    bytes: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
 fn set_scheduler(policy: libc::c_int, priority: u8) -> io::Result<()> {
     // SAFETY: `sched_param` consists of integers, for which zero is valid.
     let mut parameters: libc::sched_param = unsafe { zeroed() };
@@ -99,6 +158,20 @@ mod tests {
         let error = set_realtime_priority(100).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         set_realtime_priority(0).unwrap();
+    }
+
+    #[test]
+    fn a_slice_leaves_the_nice_value() {
+        std::thread::spawn(|| {
+            Priority::Nice(7).apply().unwrap();
+            set_slice(None, Duration::from_micros(200)).unwrap();
+            assert_eq!(rustix::process::getpriority_process(None).unwrap(), 7);
+        })
+        .join()
+        .unwrap();
+        let no_thread = Pid::from_raw(i32::MAX);
+        let error = set_slice(no_thread, Duration::from_micros(200)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ESRCH));
     }
 
     #[test]

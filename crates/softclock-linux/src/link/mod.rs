@@ -5,6 +5,8 @@
 //! - [`PacketSocket`]: receives and sends frames by AF_PACKET.
 //! - [`XdpSocket`]: receives and sends frames by AF_XDP.
 //! - [`XdpChannels`]: receives frames by AF_XDP into a bounded channel for each endpoint.
+//! - [`SharedXdpSocket`], [`SharedXdpChannels`]: the same for receivers in several threads.
+//! - [`Polling`]: receivers of a queue drive its receive work, instead of interrupts.
 //! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
 //! - [`Device`]: one of these three, opened to take the link's frames from the host, or to share the link with it.
 //!
@@ -18,7 +20,9 @@ mod buffer;
 mod cable;
 mod claim;
 mod device;
+mod napi;
 mod packet_socket;
+mod polling;
 mod tap;
 mod xdp_socket;
 
@@ -34,10 +38,12 @@ pub use buffer::{Buffer, Pool};
 pub use claim::{Claim, ClaimError};
 pub use device::{Device, DeviceError, DeviceFailure};
 pub use packet_socket::PacketSocket;
+pub use polling::{PollSettings, Poller, Polling};
 pub use tap::Tap;
 pub use xdp_socket::{
-    ChannelSettings, Chunk, Copies, EndpointKey, Transport, XdpChannel, XdpChannels, XdpError,
-    XdpFilter, XdpMemory, XdpSettings, XdpSocket, XdpStep,
+    ChannelSettings, Chunk, CommonXdpChannel, Copies, EndpointKey, SharedXdpChannel,
+    SharedXdpChannels, SharedXdpSocket, Transport, XdpChannel, XdpChannels, XdpError, XdpFilter,
+    XdpMemory, XdpSettings, XdpSocket, XdpStep,
 };
 
 /// A received frame.

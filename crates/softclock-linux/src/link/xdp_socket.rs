@@ -8,6 +8,7 @@
 //! - [`program`]: the XDP program that directs frames to the socket.
 //! - [`filter`]: the part of the program that chooses the frames.
 //! - [`channels`]: several sockets on one queue, each with the frames of its endpoints.
+//! - [`shared`]: sockets and channels for receivers in several threads.
 //! - [`error`]: why a link cannot be opened.
 
 mod channels;
@@ -18,6 +19,7 @@ mod program;
 mod receiving;
 mod ring;
 mod sending;
+mod shared;
 mod umem;
 
 use std::cell::{Cell, RefCell};
@@ -46,6 +48,7 @@ use program::Others;
 use receiving::take_batch;
 use ring::{Consumer, Producer};
 use sending::Sending;
+pub use shared::{CommonXdpChannel, SharedXdpChannel, SharedXdpChannels, SharedXdpSocket};
 use umem::{Share, Umem};
 
 /// An AF_XDP socket: receives all frames of a link with one queue, or of one queue of a link, and sends frames on it.

@@ -19,16 +19,17 @@ pub(super) struct Cell<C> {
     pub(super) content: C,
 }
 
-/// The samples of a cell, one for each round.
+/// The samples of a cell, of all rounds.
 pub(super) type Found<C, S> = Vec<(Cell<C>, Vec<S>)>;
 
-/// Measures all cells in turn, and shows the metrics; returns the reason where labs cannot be created.
+/// Measures all cells in turn, each once or several times in a round, and shows the metrics; returns the reason where labs
+/// cannot be created.
 pub(super) fn report<C, S>(
     context: &Context,
     (title, notes): (&'static str, &[&str]),
     (cells, rounds): (Vec<Cell<C>>, usize),
     metrics: &[Metric<S>],
-    mut measure: impl FnMut(&C) -> io::Result<S>,
+    mut measure: impl FnMut(&C) -> io::Result<Vec<S>>,
     charts: impl FnOnce(&Found<C, S>) -> Vec<Chart>,
 ) -> Result<Report, Box<dyn Error>> {
     if let Some(report) = not_measured(title) {
@@ -42,7 +43,7 @@ pub(super) fn report<C, S>(
         for (index, (cell, samples)) in found.iter_mut().enumerate() {
             let done = round * cells + index;
             let measured = context.round(done, total, cell.variant, || measure(&cell.content));
-            samples.push(measured.map_err(|error| format!("{}: {error}", cell.variant))?);
+            samples.extend(measured.map_err(|error| format!("{}: {error}", cell.variant))?);
         }
     }
     context.progress(total, total, "");

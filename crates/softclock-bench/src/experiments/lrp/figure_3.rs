@@ -15,7 +15,7 @@ use crate::output::report::{Context, Experiment, Report, Row};
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "lrp/figure-3",
-    about: "packets delivered against packets offered, up to four times saturation: BSD, Early-Demux, SOFT-LRP and the kernel",
+    about: "packets delivered against packets offered, up to four times saturation: BSD, Early-Demux, SOFT-LRP, NI-LRP and the kernel",
     run,
 };
 
@@ -24,7 +24,7 @@ const TITLE: &str = "throughput against offered load";
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let plan = if context.smoke { &SMOKE } else { &FULL };
     let cells = plan.works_us.iter().flat_map(|&us| {
-        variants().map(move |variant| Cell {
+        Variant::ALL.into_iter().map(move |variant| Cell {
             variant: variant.name(),
             setting: format!("work {us} us"),
             content: (us, variant),
@@ -35,13 +35,9 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         (TITLE, &OWN_NOTES),
         (cells.collect(), plan.rounds),
         &METRICS,
-        |&(us, variant)| measure(us, variant, plan),
+        |&(us, variant)| measure(us, variant, plan).map(|sweep| vec![sweep]),
         |found| plan.works_us.iter().map(|&us| chart(us, found)).collect(),
     )
-}
-
-fn variants() -> impl Iterator<Item = Variant> {
-    Variant::ALL.into_iter().chain(Variant::OTHER_DRIVERS)
 }
 
 /// One round of a cell.
@@ -205,7 +201,7 @@ const FULL: Plan = Plan {
     ],
     halvings: 4,
     settle: Duration::from_millis(100),
-    slice: Duration::from_millis(400),
+    slice: Duration::from_millis(300),
     rounds: 3,
 };
 

@@ -15,18 +15,27 @@
 //! | interrupt | early demultiplexing, or all protocol work | `interrupt`, SCHED_FIFO |
 //! | process | receivers, and lazy protocol work | `receiver`, ordinary threads |
 //!
+//! With [`Driver::Receivers`] the work of the first two takes place in calls of the third, in `polled`, or in `channels`
+//! if the XDP program demultiplexes.
+//!
 //! - [`Network`]: the three namespaces, their links and the counters of these.
 //! - [`Server`]: one [`Variant`] with its [`Service`]s.
 //! - [`Stage`]: a server with a flood, and its [`Rates`]; [`Deliveries`]: what happens after a step of the load.
-//! - `ring`: the bounded queues between the interrupt level and the receivers.
+//! - `demultiplexer`: the stack of the interrupt level. `ring`: the bounded queues from there to the receivers.
+//! - `pace`: the polls of receivers that have packets.
+//! - `weights`: cgroups, for the kernel's receivers.
 //! - [`Flood`]: datagrams at a stated rate. [`client`]: ping-pong, calls and a sliding window.
 //! - [`work`]: computation of a known length.
 
+mod channels;
 pub mod client;
+mod demultiplexer;
 mod flood;
 mod interrupt;
 mod kernel;
 mod network;
+mod pace;
+mod polled;
 mod receiver;
 mod ring;
 mod server;
@@ -35,6 +44,7 @@ mod stage;
 mod step;
 mod stopping;
 mod variant;
+mod weights;
 pub mod work;
 
 use crate::measure::processors::Processors;
@@ -49,6 +59,7 @@ pub use stage::{Background, Rates, Stage};
 pub use step::Deliveries;
 pub use stopping::Stop;
 pub use variant::{Driver, KernelReceive, Variant};
+pub use weights::check_weights;
 
 /// Returns a report of the reason, if labs cannot be created on this machine.
 pub fn not_measured(title: &'static str) -> Option<Report> {
@@ -82,16 +93,21 @@ const TOOLS: [(&str, &str, &str); 3] = [
 ];
 
 /// The notes that hold for all measurements in this lab.
-pub const NOTES: [&str; 5] = [
-    "flood and clients on processor 0, all receive work of the server on processor 1: veth's NAPI is a kernel thread there, \
-     SCHED_FIFO, above the interrupt level, which is SCHED_FIFO, too; the kernel leaves 5 % of the time to ordinary threads, \
-     so no variant falls to 0",
-    "bsd, early-demux and soft-lrp receive by AF_XDP in copy mode and differ in the thread that calls the protocols; each \
-     socket or channel holds 256 packets, the shared queue 1000; answers leave by the kernel's UDP in all variants",
+pub const NOTES: [&str; 7] = [
+    "flood and clients on processor 0, all receive work of the server on processor 1",
+    "bsd, early-demux, and interrupts: receive work takes place as frames arrive; veth's NAPI is a kernel thread, SCHED_FIFO, \
+     above the interrupt level, which is SCHED_FIFO, too; the kernel leaves 5 % of the time to ordinary threads, so no variant \
+     falls to 0",
+    "soft-lrp and ni-lrp: polling driven by the receivers; one that has nothing left receives up to 16 frames from veth's ring, \
+     and interrupts stay masked until polls find nothing; one that has packets polls for 5 % of its time, and one that waits \
+     while others are awake for 25 %; veth does not tell AF_XDP its NAPI, so SO_PREFER_BUSY_POLL has no effect, and io_uring \
+     polls by the NAPI's number",
+    "bsd, early-demux and soft-lrp receive by AF_XDP in copy mode and differ in the thread that calls the protocols, and when; \
+     with ni-lrp the XDP program demultiplexes; each socket or channel holds 256 packets, the shared queue 1000; answers leave \
+     by the kernel's UDP in all variants",
     "kernel: recvmmsg of up to 32; default: protocol work on the sender's processor, which hides overload; RPS and threaded \
-     NAPI move it to the receiver's",
-    "driver as a thread: NAPI's thread is an ordinary one of the receivers' nice value, so that under overload frames are lost \
-     in veth's ring; driver by the sender: no thread, the sender's processor writes frames to the memory of AF_XDP",
+     NAPI move it to the receiver's; IRQ suspension (EPIOCSPARAMS) is not measured: veth has no interrupts",
+    "receivers, and threads of NAPI that are not SCHED_FIFO, have nice value -10 and time slices of 100 us",
     "offered: frames that reach the server's end of veth or are lost there because its ring of 256 is full, which comes before \
      any demultiplexing",
 ];

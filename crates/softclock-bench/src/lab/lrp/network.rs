@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
 use rustix::thread::{CpuSet, sched_setaffinity};
+use softclock_linux::priority::set_slice;
 use softclock_net::link::LinkAddress;
 use softclock_testing::lab::{Namespace, connect};
 
@@ -105,11 +106,14 @@ impl Network {
             Level::Nice(nice) => ("renice", format!("-n {nice} -p {id}")),
         };
         let output = Command::new(program).args(arguments.split(' ')).output()?;
-        match output.status.success() {
-            true => Ok(()),
-            false => Err(io::Error::other(format!(
-                "{program} cannot set NAPI's priority"
-            ))),
+        if !output.status.success() {
+            let error = format!("{program} cannot set NAPI's priority");
+            return Err(io::Error::other(error));
+        }
+        match level {
+            Level::RealTime(_) => Ok(()),
+            // Else it would wait for the end of a slice of the threads that compute.
+            Level::Nice(_) => set_slice(Pid::from_raw(id), SLICE),
         }
     }
 
@@ -189,7 +193,7 @@ pub struct Losses {
 pub enum Level {
     /// SCHED_FIFO with this priority.
     RealTime(u8),
-    /// An ordinary one with this nice value.
+    /// An ordinary one with this nice value, and a short slice.
     Nice(i8),
 }
 
@@ -237,6 +241,10 @@ impl Link {
         LinkAddress([2, 0, 0, 79, net, host])
     }
 }
+
+/// The time slice of the ordinary threads that take part in receiving: the shortest possible, so that one that wakes does
+/// not wait for another that computes.
+pub(super) const SLICE: Duration = Duration::from_micros(100);
 
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_UP: Duration = Duration::from_millis(1);

@@ -12,6 +12,8 @@ use softclock_net::routes::Routes;
 use softclock_net::stack::{Datagram, Pending};
 
 use super::Service;
+use super::pace::Pace;
+use super::polled::Hub;
 use super::ring::{RingReceiver, RingSender};
 use super::stopping::Stop;
 use super::work;
@@ -58,25 +60,46 @@ impl Worker<'_> {
 /// Serves the packets of a ring until `stop`. What the protocols have not done yet for a packet is done here.
 pub(super) fn run(worker: &Worker<'_>, ring: &mut Inbox, routes: &Routes, stop: &Stop) {
     while stop.goes_on() {
-        let Some(packet) = ring.pop() else {
+        if !serve_next(worker, ring, routes) {
             ring.wait(LOOK_UP);
-            continue;
-        };
-        // No client sends malformed packets.
-        if let Ok(datagram) = packet.into_datagram(routes) {
-            worker.serve(
-                datagram.source,
-                datagram.payload(),
-                datagram.arrived.as_ns(),
-            );
-            ring.give_back(datagram);
         }
     }
 }
 
-/// Binds the socket by which a service answers. Call it in the server's namespace.
-pub(super) fn answering_socket(port: u16) -> io::Result<UdpSocket> {
-    UdpSocket::bind(super::network::Link::Server.port(port))
+/// The same, by a receiver that drives the receive work of the link.
+pub(super) fn run_polled(
+    worker: &Worker<'_>,
+    ring: &mut Inbox,
+    routes: &Routes,
+    hub: &Hub,
+    stop: &Stop,
+) -> io::Result<()> {
+    let mut poller = hub.poller()?;
+    let (mut pace, mut waiting) = (Pace::of_work(), Pace::of_waiting());
+    while stop.goes_on() {
+        if serve_next(worker, ring, routes) {
+            hub.keep_pace(&mut poller, &mut pace);
+            continue;
+        }
+        hub.poll(&mut poller);
+        // Packets of others are their business.
+        hub.sleep(ring, &mut poller, &mut waiting, stop);
+    }
+    Ok(())
+}
+
+/// Serves the next packet, if there is one.
+fn serve_next(worker: &Worker<'_>, ring: &mut Inbox, routes: &Routes) -> bool {
+    let Some(packet) = ring.pop() else {
+        return false;
+    };
+    // No client sends malformed packets.
+    if let Ok(datagram) = packet.into_datagram(routes) {
+        let arrived = datagram.arrived.as_ns();
+        worker.serve(datagram.source, datagram.payload(), arrived);
+        ring.give_back(datagram);
+    }
+    true
 }
 
 /// Answers are as long as requests, up to this.

@@ -71,18 +71,18 @@ impl<P, U> RingSender<P, U> {
         while self.used.pop().is_ok() {}
     }
 
-    /// Wakes the receiver if it waits and packets were put into the queue since the last call.
-    pub(super) fn ring_bell(&mut self) {
+    /// Wakes the receiver if it waits and packets were put into the queue since the last call; returns whether it does.
+    pub(super) fn ring_bell(&mut self) -> bool {
         if !std::mem::take(&mut self.has_new) {
-            return;
+            return false;
         }
         // Orders the packet before the look at the request, as the receiver orders its request before its look.
         fence(SeqCst);
-        if self.bell.is_waited_for.swap(false, SeqCst)
-            && let Some(thread) = self.bell.thread.get()
-        {
+        let was_waited_for = self.bell.is_waited_for.swap(false, SeqCst);
+        if was_waited_for && let Some(thread) = self.bell.thread.get() {
             thread.unpark();
         }
+        was_waited_for
     }
 }
 
@@ -97,8 +97,8 @@ impl<P, U> RingReceiver<P, U> {
         let _ = self.used.push(used);
     }
 
-    /// Waits for a packet, at most for `most`. The thread must always be the same.
-    pub(super) fn wait(&self, most: Duration) {
+    /// Waits for a packet, at most for `most`; returns whether the bell was rung. The thread must always be the same.
+    pub(super) fn wait(&self, most: Duration) -> bool {
         self.bell.thread.get_or_init(thread::current);
         self.bell.is_waited_for.store(true, SeqCst);
         fence(SeqCst);
@@ -106,7 +106,11 @@ impl<P, U> RingReceiver<P, U> {
         if self.packets.is_empty() {
             thread::park_timeout(most);
         }
-        self.bell.is_waited_for.store(false, SeqCst);
+        !self.bell.is_waited_for.swap(false, SeqCst)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.packets.is_empty()
     }
 }
 
@@ -145,7 +149,7 @@ mod tests {
         });
         thread::sleep(Duration::from_millis(5));
         assert!(sender.push(7));
-        sender.ring_bell();
+        assert!(sender.ring_bell() && !sender.ring_bell());
         assert_eq!(waiting.join().unwrap(), 7);
     }
 }

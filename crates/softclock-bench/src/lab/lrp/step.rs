@@ -41,21 +41,28 @@ impl Deliveries {
         Ok(Self { counts })
     }
 
-    /// The time from the step until `wanted` datagrams a second are delivered, over a window of 5 ms; the end of the
-    /// window. All of the time that was counted, if that never happens.
+    /// The time from the step until `wanted` datagrams a second are delivered in three windows of 5 ms in a row; the end
+    /// of the first of these. All of the time that was counted, if that never happens.
     pub fn time_until(&self, wanted: f64) -> Duration {
         let reached = self
             .counts
             .iter()
-            .enumerate()
-            .find_map(|(place, &(from, before))| {
-                let &(to, after) = self.counts[place..]
-                    .iter()
-                    .find(|(to, _)| *to >= from + WINDOW)?;
-                let rate = (after - before) as f64 / (to - from).as_secs_f64();
-                (rate >= wanted).then_some(to)
-            });
+            .find_map(|&(from, _)| self.is_sustained(from, wanted).then_some(from + WINDOW));
         reached.unwrap_or_else(|| self.counts.last().map_or(Duration::ZERO, |(at, _)| *at))
+    }
+
+    /// Whether the rate is reached in each of the windows that begin at this time.
+    fn is_sustained(&self, from: Duration, wanted: f64) -> bool {
+        let count = |at: Duration| self.counts.iter().find(|(time, _)| *time >= at);
+        (0..WINDOWS).all(|number| {
+            let begin = from + number * WINDOW;
+            match (count(begin), count(begin + WINDOW)) {
+                (Some((from, before)), Some((to, after))) => {
+                    (after - before) as f64 >= wanted * (*to - *from).as_secs_f64()
+                }
+                _ => false,
+            }
+        })
     }
 
     /// Datagrams a second over all of the time.
@@ -70,21 +77,29 @@ impl Deliveries {
 
 const EACH: Duration = Duration::from_millis(1);
 const WINDOW: Duration = Duration::from_millis(5);
+const WINDOWS: u32 = 3;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn deliveries(count: impl Fn(u64) -> u64) -> Deliveries {
+        let counts = (0..50).map(|ms| (Duration::from_millis(ms), count(ms)));
+        Deliveries {
+            counts: counts.collect(),
+        }
+    }
+
     #[test]
-    fn recovery_is_the_end_of_the_first_window_with_the_rate() {
+    fn recovery_is_the_end_of_the_first_of_three_windows_with_the_rate() {
         let at = Duration::from_millis;
         // Nothing for 10 ms, then one in each millisecond.
-        let counts = (0..50u64)
-            .map(|ms| (at(ms), ms.saturating_sub(10)))
-            .collect();
-        let deliveries = Deliveries { counts };
-        assert_eq!(deliveries.time_until(1000.0), at(15));
-        assert_eq!(deliveries.time_until(400.0), at(12));
-        assert_eq!(deliveries.time_until(2000.0), at(49));
+        let late = deliveries(|ms| ms.saturating_sub(10));
+        assert_eq!(late.time_until(1000.0), at(15));
+        assert_eq!(late.time_until(400.0), at(12));
+        assert_eq!(late.time_until(2000.0), at(49));
+        // A burst of 10 ms is too short.
+        let burst = deliveries(|ms| ms.min(10));
+        assert_eq!(burst.time_until(1000.0), at(49));
     }
 }

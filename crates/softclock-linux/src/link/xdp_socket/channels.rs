@@ -52,10 +52,8 @@ use slot::Slot;
 ///
 /// # Threads
 /// All channels belong to one thread, since all of them refill the one fill ring of the queue, which has one producer,
-/// and one completion ring. Each channel has a descriptor of its own to wait for. For a thread of its own, a channel would
-/// need a bounded queue by which it returns chunks to the thread with the fill ring, or a lock around this ring; an
-/// atomic record of the chunks that are held; and the same for frames to send, or a queue of the link for each thread.
-/// Credits and counters are atomic already.
+/// and one completion ring. Each channel has a descriptor of its own to wait for. Receivers in several threads use
+/// [`SharedXdpChannels`](super::SharedXdpChannels), which has a lock around all of this.
 ///
 /// # Examples
 /// ```no_run
@@ -219,6 +217,13 @@ impl XdpChannels {
     /// Counts frames that [`send`](Self::send) accepted and the link then refused, since the last call.
     pub fn take_refused(&self) -> u64 {
         self.shared.sending.borrow_mut().take_refused()
+    }
+}
+
+/// The socket by which frames are sent. It receives none, so it never becomes readable.
+impl AsFd for XdpChannels {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.socket.as_fd()
     }
 }
 

@@ -1,0 +1,245 @@
+//! NI-LRP: the XDP program demultiplexes into a channel for each receiver, and discards what a channel has no room for.
+//! All other work is the receivers': each takes frames from its channel and runs the protocols for them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::time::Timespec;
+use softclock_core::Instant;
+use softclock_linux::clock::monotonic_ns;
+use softclock_linux::link::{
+    ChannelSettings, Copies, EndpointKey, Link as Interface, PollSettings, Poller, Polling,
+    SharedXdpChannel, SharedXdpChannels, Transport, XdpFilter, XdpSettings,
+};
+use softclock_net::stack::{Architecture, EndpointId, RingFrame, Stack, Taken};
+
+use super::demultiplexer::{stack, verify};
+use super::network::Link;
+use super::pace::{Busy, Pace};
+use super::receiver::{LOOK_UP, Worker};
+use super::stopping::Stop;
+
+/// The channels of a server.
+#[derive(Debug)]
+pub(super) struct Channels {
+    /// One for each service.
+    pub(super) of_services: Vec<Arc<SharedXdpChannel>>,
+    all: SharedXdpChannels,
+    /// If the receivers drive the link's receive work.
+    polling: Option<Polling>,
+    /// The receivers that are awake.
+    awake: AtomicUsize,
+    busy: Busy,
+}
+
+impl Channels {
+    /// Opens the interface, with a channel of `limit` frames for each port. Call it in the server's namespace.
+    pub(super) fn open(
+        interface: &str,
+        ports: &[u16],
+        limit: u32,
+        is_polled: bool,
+    ) -> io::Result<Self> {
+        let link = Interface::named(interface)?;
+        let address = Link::Server.address().into();
+        let settings = ChannelSettings {
+            link: XdpSettings {
+                copies: Copies::Allowed,
+                queue: None,
+                filter: XdpFilter::Addresses(vec![address]),
+            },
+            channels: ports.len() as u32,
+            limit,
+            common_limit: 64,
+        };
+        let channels = SharedXdpChannels::open(&link, settings);
+        let channels = channels.map_err(|error| io::Error::other(format!("{error:?}")))?;
+        let add = |&port: &u16| {
+            let key = EndpointKey {
+                transport: Transport::Udp,
+                address,
+                port,
+            };
+            channels.add(&[key], limit).map(Arc::new)
+        };
+        let polling = is_polled.then(|| Polling::of_queue(&link, 0, PollSettings::default()));
+        Ok(Self {
+            of_services: ports.iter().map(add).collect::<io::Result<_>>()?,
+            all: channels,
+            polling: polling.transpose()?,
+            awake: AtomicUsize::new(ports.len()),
+            busy: Busy::default(),
+        })
+    }
+
+    /// Polls; returns the number of frames to all channels, and whether the poller's socket is readable.
+    fn poll(&self, poller: &mut Poller) -> (usize, bool) {
+        let before = self.handled();
+        // An error is that of a link that is down.
+        let is_readable = poller.poll().unwrap_or(false);
+        let frames = (self.handled() - before) as usize;
+        self.busy.polled(monotonic_ns(), frames);
+        (frames, is_readable)
+    }
+
+    /// The frames that the XDP program has put into channels of services, or discarded.
+    fn handled(&self) -> u64 {
+        let channels = self.of_services.iter();
+        channels
+            .map(|channel| channel.delivered() + channel.discarded())
+            .sum()
+    }
+}
+
+/// Serves the datagrams of the channel of this number until `stop`.
+pub(super) fn run(
+    worker: &Worker<'_>,
+    channels: &Channels,
+    number: usize,
+    stop: &Stop,
+) -> io::Result<()> {
+    let mut receiver = Receiver::new(channels, number, worker.service.port)?;
+    while stop.goes_on() {
+        match receiver.next() {
+            Taken::Datagram(datagram) => {
+                let arrived = datagram.arrived.as_ns();
+                worker.serve(datagram.source, datagram.payload(), arrived);
+                receiver.keep_pace();
+            }
+            Taken::Other => {}
+            Taken::Nothing => receiver.sleep(),
+        }
+    }
+    Ok(())
+}
+
+/// A receiver with a channel and a stack of its own.
+struct Receiver<'a> {
+    channels: &'a Channels,
+    channel: &'a SharedXdpChannel,
+    stack: Stack<Vec<u8>>,
+    id: EndpointId,
+    /// Frames that are taken from the channel.
+    frames: VecDeque<RingFrame<Vec<u8>>>,
+    /// Polls until the channel has frames, and waits for them.
+    poller: Option<Poller>,
+    /// Polls, whether or not the channel has frames.
+    paced: Option<Poller>,
+    /// The pace of polls while there are packets, and while there are none.
+    pace: Pace,
+    waiting: Pace,
+}
+
+impl<'a> Receiver<'a> {
+    fn new(channels: &'a Channels, number: usize, port: u16) -> io::Result<Self> {
+        let mut stack = stack(Architecture::NiLrp)?;
+        let id = stack.bind(Link::Server.port(port));
+        let channel = &channels.of_services[number];
+        let polling = channels.polling.as_ref();
+        let poller = polling.map(|of| of.poller(&**channel)).transpose()?;
+        let paced = polling.map(|of| of.poller(&channels.all)).transpose()?;
+        Ok(Self {
+            channels,
+            channel,
+            id: id.map_err(io::Error::other)?,
+            stack,
+            frames: VecDeque::new(),
+            poller,
+            paced,
+            pace: Pace::of_work(),
+            waiting: Pace::of_waiting(),
+        })
+    }
+
+    /// Takes the next packet, with the protocols' work for it.
+    fn next(&mut self) -> Taken<Vec<u8>> {
+        if self.frames.is_empty() {
+            self.take();
+        }
+        let now = Instant::from_ns(monotonic_ns());
+        self.stack
+            .receive_next(now, self.id, || self.frames.pop_front())
+    }
+
+    /// Takes frames from the channel; returns whether there were any.
+    fn take(&mut self) -> bool {
+        let now = Instant::from_ns(monotonic_ns());
+        let taken = self.channel.receive(|frame| {
+            // No client sends frames that a channel refuses.
+            if let Ok(frame) = frame {
+                self.frames.push_back(RingFrame {
+                    bytes: frame.bytes.to_vec(),
+                    arrived: now - frame.age,
+                    verify: verify(&frame.offload),
+                });
+            }
+        });
+        taken.is_ok()
+    }
+
+    /// Polls, if that is due although there are packets.
+    fn keep_pace(&mut self) {
+        let begun = monotonic_ns();
+        if let Some(poller) = &mut self.paced
+            && self.pace.is_due(begun)
+        {
+            let (frames, _) = self.channels.poll(poller);
+            self.pace.polled(begun, monotonic_ns(), frames > 0);
+            // The scheduler lets the receivers that were woken wait for its next tick.
+            thread::yield_now();
+        }
+    }
+
+    /// Looks into the link's ring, and waits for frames if that has none for this channel.
+    fn sleep(&mut self) {
+        loop {
+            let Some(poller) = &mut self.poller else {
+                self.wait(LOOK_UP);
+                return;
+            };
+            let (_, was_readable) = self.channels.poll(poller);
+            if self.take() {
+                return;
+            }
+            // Else the channel was readable since an earlier poll, and this one has not looked at the link.
+            if !was_readable {
+                break;
+            }
+        }
+        let is_busy = self.channels.busy.is_busy(monotonic_ns());
+        match self.channels.awake.fetch_sub(1, SeqCst) - 1 {
+            // Nothing polls from now on, so interrupts must come.
+            0 if !is_busy => {
+                let wait = |poller: &mut Poller| poller.wait(LOOK_UP);
+                let _ = self.poller.as_mut().map(wait);
+            }
+            0 => self.wait(Busy::PAUSE),
+            _ => self.wait(self.waiting.pause(monotonic_ns())),
+        }
+        let others = self.channels.awake.fetch_add(1, SeqCst);
+        if !self.take()
+            && others > 0
+            && let Some(paced) = &mut self.paced
+        {
+            self.waiting.drain(|| self.channels.poll(paced).0);
+        }
+    }
+
+    /// Waits for frames in the channel.
+    fn wait(&self, most: Duration) {
+        let wait = Timespec::try_from(most).unwrap_or_default();
+        let _ = poll(
+            &mut [PollFd::from_borrowed_fd(
+                self.channel.as_fd(),
+                PollFlags::IN,
+            )],
+            Some(&wait),
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! SOFT-LRP whose receivers drive the receive work of the link.
+//!
+//! A receiver with an empty channel polls the link and demultiplexes what it finds, for all receivers, before it takes
+//! its own packets or sleeps. The interrupt level sleeps as long as a receiver is awake, but for a backup: after a
+//! millisecond without a poll it polls itself, since a receiver that computes for long does not.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::thread::{self, Thread};
+use std::time::Duration;
+
+use softclock_core::Instant;
+use softclock_linux::clock::monotonic_ns;
+use softclock_linux::link::{
+    Copies, Link as Interface, PollSettings, Poller, Polling, SharedXdpSocket, XdpFilter,
+    XdpSettings,
+};
+use softclock_linux::priority::Priority;
+use softclock_net::stack::Architecture;
+
+use super::demultiplexer::{Demultiplexer, InterruptCounts};
+use super::interrupt::{BUDGET, LOOK_UP, PRIORITY};
+use super::pace::{Busy, Pace};
+use super::receiver::{Inbox, Outbox};
+use super::stopping::Stop;
+use crate::measure::processors::pin;
+
+/// The device and its demultiplexer, which the receivers and the interrupt level share.
+pub(super) struct Hub {
+    socket: SharedXdpSocket,
+    polling: Polling,
+    demultiplexer: Mutex<Demultiplexer<Vec<u8>>>,
+    counts: Arc<InterruptCounts>,
+    /// The receivers that are awake.
+    awake: AtomicUsize,
+    busy: Busy,
+    interrupt_level: OnceLock<Thread>,
+}
+
+impl Hub {
+    /// Opens the interface, for receivers that are all awake. Call it in the server's namespace.
+    pub(super) fn open(
+        interface: &str,
+        endpoints: Vec<(u16, Outbox)>,
+        counts: Arc<InterruptCounts>,
+    ) -> io::Result<Self> {
+        let link = Interface::named(interface)?;
+        let settings = XdpSettings {
+            copies: Copies::Allowed,
+            queue: None,
+            filter: XdpFilter::All,
+        };
+        let socket = SharedXdpSocket::open(&link, settings);
+        let awake = AtomicUsize::new(endpoints.len());
+        let demultiplexer = Demultiplexer::new(Architecture::SoftLrp, endpoints, |packet| packet)?;
+        Ok(Self {
+            socket: socket.map_err(|error| io::Error::other(format!("{error:?}")))?,
+            polling: Polling::of_queue(&link, 0, PollSettings::default())?,
+            demultiplexer: Mutex::new(demultiplexer),
+            counts,
+            awake,
+            busy: Busy::default(),
+            interrupt_level: OnceLock::new(),
+        })
+    }
+
+    /// The calling thread's means to poll.
+    pub(super) fn poller(&self) -> io::Result<Poller> {
+        self.polling.poller(&self.socket)
+    }
+
+    /// Polls the link, and demultiplexes what has arrived; returns the number of frames.
+    pub(super) fn poll(&self, poller: &mut Poller) -> usize {
+        // First the frames that interrupts have received: a poll leaves the link alone as long as there are some.
+        let waiting = self.demultiplex();
+        if waiting > 0 {
+            return waiting;
+        }
+        loop {
+            // An error is that of a link that is down.
+            let was_readable = matches!(poller.poll(), Ok(true));
+            let frames = self.demultiplex();
+            // Else another thread has taken the frames of an earlier poll, and this one has not looked at the link.
+            if frames > 0 || !was_readable {
+                self.busy.polled(monotonic_ns(), frames);
+                return frames;
+            }
+        }
+    }
+
+    /// Polls if that is due although the receiver has packets.
+    pub(super) fn keep_pace(&self, poller: &mut Poller, pace: &mut Pace) {
+        let begun = monotonic_ns();
+        if pace.is_due(begun) {
+            let has_found = self.poll(poller) > 0;
+            pace.polled(begun, monotonic_ns(), has_found);
+            // The scheduler lets the receivers that were woken wait for its next tick.
+            thread::yield_now();
+        }
+    }
+
+    /// Sleeps until packets for the receiver arrive, or `stop`. While others are awake, polls now and then.
+    pub(super) fn sleep(&self, inbox: &Inbox, poller: &mut Poller, pace: &mut Pace, stop: &Stop) {
+        while inbox.is_empty() && stop.goes_on() {
+            let others = self.awake.fetch_sub(1, SeqCst) - 1;
+            let wait = match others {
+                0 => LOOK_UP,
+                _ => pace.pause(monotonic_ns()),
+            };
+            if others == 0
+                && let Some(thread) = self.interrupt_level.get()
+            {
+                thread.unpark();
+            }
+            // The demultiplexer counts the receivers that it wakes.
+            if inbox.wait(wait) {
+                return;
+            }
+            self.awake.fetch_add(1, SeqCst);
+            if others > 0 {
+                pace.drain(|| self.poll(poller));
+            }
+        }
+    }
+
+    /// Demultiplexes the frames that the socket has, at most a budget; returns their number.
+    fn demultiplex(&self) -> usize {
+        let lock = self.demultiplexer.lock();
+        let mut demultiplexer = lock.unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::from_ns(monotonic_ns());
+        let mut taken = 0;
+        while taken < BUDGET
+            && let Ok(frames) = self.socket.receive(|frame| {
+                // No client sends frames that a device refuses.
+                if let Ok(frame) = frame {
+                    let frame = softclock_linux::link::Received {
+                        bytes: frame.bytes.to_vec(),
+                        offload: frame.offload,
+                        age: frame.age,
+                    };
+                    demultiplexer.on_frame(now, frame);
+                }
+            })
+        {
+            taken += frames;
+        }
+        let woken = demultiplexer.process(now, &self.counts);
+        self.awake.fetch_add(woken, SeqCst);
+        self.counts.frames.fetch_add(taken as u64, Relaxed);
+        taken
+    }
+
+    /// One turn of the interrupt level.
+    fn turn(&self, poller: &mut Poller) {
+        let is_busy = self.busy.is_busy(monotonic_ns());
+        if self.awake.load(SeqCst) == 0 && !is_busy {
+            // With interrupts, which the first frame masks again.
+            let _ = poller.wait(LOOK_UP);
+            self.demultiplex();
+            return;
+        }
+        let pause = match self.awake.load(SeqCst) {
+            0 => Busy::PAUSE,
+            _ => BACKUP,
+        };
+        thread::park_timeout(pause);
+        if self.awake.load(SeqCst) == 0 || self.busy.idle(monotonic_ns()) >= BACKUP {
+            self.poll(poller);
+        }
+        let lost = self.socket.take_lost().unwrap_or(0);
+        self.counts.device.fetch_add(lost, Relaxed);
+    }
+}
+
+/// The interrupt level: reports on `opened`, and runs until `stop`.
+pub(super) fn run(
+    hub: &Hub,
+    processor: Option<usize>,
+    stop: &Stop,
+    opened: &mpsc::Sender<io::Result<()>>,
+) {
+    pin(processor);
+    hub.interrupt_level.get_or_init(thread::current);
+    let begun = Priority::Fifo(PRIORITY).apply().and_then(|()| hub.poller());
+    // The starter waits for this message.
+    match begun {
+        Ok(mut poller) => {
+            let _ = opened.send(Ok(()));
+            while stop.goes_on() {
+                hub.turn(&mut poller);
+            }
+        }
+        Err(error) => {
+            let _ = opened.send(Err(error));
+        }
+    }
+}
+
+/// The longest time without a poll while receivers are awake.
+const BACKUP: Duration = Duration::from_millis(1);

@@ -1,0 +1,249 @@
+//! Requests of generic netlink (genetlink(7); Documentation/userspace-api/netlink/intro.rst).
+
+use std::ffi::CStr;
+use std::io;
+use std::os::fd::OwnedFd;
+
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
+use rustix::net::{recv, send, socket_with};
+
+/// A family of requests, with a socket in the network namespace of the thread that looked it up.
+#[derive(Debug)]
+pub(super) struct Family {
+    socket: OwnedFd,
+    id: u16,
+}
+
+/// An attribute of a request.
+#[derive(Debug)]
+pub(super) struct Attribute {
+    name: u16,
+    value: Vec<u8>,
+}
+
+/// The attributes of one reply.
+#[derive(Debug)]
+pub(super) struct Reply(Vec<Attribute>);
+
+impl Family {
+    /// Looks up a family by name.
+    ///
+    /// # Errors
+    /// `Unsupported` if the kernel has no such family.
+    pub(super) fn named(name: &CStr) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC;
+        let generic = Some(netlink::GENERIC);
+        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, generic)?;
+        let controller = Self {
+            socket,
+            id: CONTROLLER,
+        };
+        let asked = [Attribute {
+            name: FAMILY_NAME,
+            value: name.to_bytes_with_nul().to_vec(),
+        }];
+        let replies = controller.request(GET_FAMILY, &asked);
+        let replies = replies.map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOENT) => io::ErrorKind::Unsupported.into(),
+            _ => error,
+        })?;
+        let id = replies.first().and_then(|reply| reply.number(FAMILY_ID));
+        let id = id.and_then(|id| u16::try_from(id).ok());
+        Ok(Self {
+            id: id.ok_or(io::ErrorKind::Unsupported)?,
+            ..controller
+        })
+    }
+
+    /// Makes a request; returns the replies, if there are any besides the acknowledgement.
+    ///
+    /// # Errors
+    /// The error in the acknowledgement; `Unsupported` for an unknown command.
+    pub(super) fn request(&self, command: u8, attributes: &[Attribute]) -> io::Result<Vec<Reply>> {
+        self.exchange(command, REQUEST | ACKNOWLEDGE, attributes)
+    }
+
+    /// Makes a request with a reply for each of several objects.
+    ///
+    /// # Errors
+    /// As [`request`](Self::request).
+    pub(super) fn dump(&self, command: u8, attributes: &[Attribute]) -> io::Result<Vec<Reply>> {
+        self.exchange(command, REQUEST | DUMP, attributes)
+    }
+
+    fn exchange(
+        &self,
+        command: u8,
+        flags: u16,
+        attributes: &[Attribute],
+    ) -> io::Result<Vec<Reply>> {
+        let request = message(self.id, flags, command, attributes);
+        send(&self.socket, &request, SendFlags::empty())?;
+        let mut replies = Vec::new();
+        let mut buffer = vec![0; BUFFER_BYTES];
+        loop {
+            let (bytes, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
+            let mut rest = buffer.get(..bytes).unwrap_or_default();
+            while let Some((kind, body)) = next_message(&mut rest) {
+                match kind {
+                    // The acknowledgement, with 0 or a negative error; the end of a dump has the same.
+                    ERROR | DONE => return finish(body, replies),
+                    _ => replies.push(Reply::parse(body)),
+                }
+            }
+        }
+    }
+}
+
+impl Attribute {
+    /// An attribute of 32 bits.
+    pub(super) fn u32(name: u16, value: u32) -> Self {
+        let value = value.to_ne_bytes().to_vec();
+        Self { name, value }
+    }
+
+    /// An integer of the shorter of two lengths that holds it, as the specification's type `uint`.
+    pub(super) fn uint(name: u16, value: u64) -> Self {
+        match u32::try_from(value) {
+            Ok(short) => Self::u32(name, short),
+            Err(_) => Self {
+                name,
+                value: value.to_ne_bytes().to_vec(),
+            },
+        }
+    }
+}
+
+impl Reply {
+    /// Reads the attributes behind the generic header. Those that are cut off are left out.
+    fn parse(body: &[u8]) -> Self {
+        let mut rest = body.get(GENERIC_HEADER..).unwrap_or_default();
+        let mut attributes = Vec::new();
+        while let Some((length, name)) = head(rest)
+            && let Some(value) = rest.get(4..length)
+        {
+            attributes.push(Attribute {
+                name: name & NAME_MASK,
+                value: value.to_vec(),
+            });
+            rest = rest.get(aligned(length)..).unwrap_or_default();
+        }
+        Self(attributes)
+    }
+
+    /// The value of an attribute that is an integer.
+    pub(super) fn number(&self, name: u16) -> Option<u64> {
+        let found = self.0.iter().find(|attribute| attribute.name == name)?;
+        match *found.value {
+            [a, b] => Some(u16::from_ne_bytes([a, b]).into()),
+            [a, b, c, d] => Some(u32::from_ne_bytes([a, b, c, d]).into()),
+            [a, b, c, d, e, f, g, h] => Some(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
+            _ => None,
+        }
+    }
+}
+
+/// Writes a message: `struct nlmsghdr`, `struct genlmsghdr`, attributes.
+fn message(family: u16, flags: u16, command: u8, attributes: &[Attribute]) -> Vec<u8> {
+    let mut message = vec![0; HEADER];
+    message.extend([command, VERSION, 0, 0]);
+    for Attribute { name, value } in attributes {
+        message.extend((4 + value.len() as u16).to_ne_bytes());
+        message.extend(name.to_ne_bytes());
+        message.extend(value);
+        message.resize(aligned(message.len()), 0);
+    }
+    let length = message.len() as u32;
+    message[..4].copy_from_slice(&length.to_ne_bytes());
+    message[4..6].copy_from_slice(&family.to_ne_bytes());
+    message[6..8].copy_from_slice(&flags.to_ne_bytes());
+    message
+}
+
+/// Takes the next message from what was received: its type, and the bytes behind the header.
+fn next_message<'a>(rest: &mut &'a [u8]) -> Option<(u16, &'a [u8])> {
+    let length = rest.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))? as usize;
+    let kind = rest.get(4..6)?.try_into().map(u16::from_ne_bytes).ok()?;
+    let body = rest.get(HEADER..length)?;
+    *rest = rest.get(aligned(length)..).unwrap_or_default();
+    Some((kind, body))
+}
+
+/// The result by the acknowledgement.
+fn finish(body: &[u8], replies: Vec<Reply>) -> io::Result<Vec<Reply>> {
+    let code = body
+        .first_chunk()
+        .map_or(0, |bytes| i32::from_ne_bytes(*bytes));
+    match code.checked_neg() {
+        Some(0) => Ok(replies),
+        Some(libc::EOPNOTSUPP | libc::EINVAL) => Err(io::ErrorKind::Unsupported.into()),
+        Some(error) => Err(Errno::from_raw_os_error(error).into()),
+        None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// The length and the name of an attribute, `struct nlattr`.
+fn head(rest: &[u8]) -> Option<(usize, u16)> {
+    let [a, b, c, d] = *rest.first_chunk()?;
+    let length = usize::from(u16::from_ne_bytes([a, b]));
+    (length >= 4).then_some((length, u16::from_ne_bytes([c, d])))
+}
+
+const fn aligned(length: usize) -> usize {
+    length.next_multiple_of(4)
+}
+
+/// include/uapi/linux/netlink.h and genetlink.h.
+const HEADER: usize = 16;
+const GENERIC_HEADER: usize = 4;
+const REQUEST: u16 = 1;
+const ACKNOWLEDGE: u16 = 4;
+const DUMP: u16 = 0x300;
+const ERROR: u16 = 2;
+const DONE: u16 = 3;
+const NAME_MASK: u16 = 0x3fff;
+const CONTROLLER: u16 = 0x10;
+const GET_FAMILY: u8 = 3;
+const FAMILY_ID: u16 = 1;
+const FAMILY_NAME: u16 = 2;
+const VERSION: u8 = 1;
+
+/// The kernel's replies are at most this long.
+const BUFFER_BYTES: usize = 32 << 10;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn an_unknown_family_is_unsupported() {
+        let error = Family::named(c"no-such-family").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn a_message_is_read_as_it_was_written() {
+        let attributes = [Attribute::u32(7, 70_000), Attribute::uint(9, 1 << 40)];
+        let written = message(21, REQUEST, 5, &attributes);
+        let mut rest = &written[..];
+        let (kind, body) = next_message(&mut rest).unwrap();
+        assert_eq!((kind, rest.len()), (21, 0));
+        let reply = Reply::parse(body);
+        let numbers = [7, 9, 11].map(|name| reply.number(name));
+        assert_eq!(numbers, [Some(70_000), Some(1 << 40), None]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let mut rest = &bytes[..];
+            while let Some((_, body)) = next_message(&mut rest) {
+                let reply = Reply::parse(body);
+                let _ = (reply.number(1), finish(body, Vec::new()));
+            }
+        }
+    }
+}
