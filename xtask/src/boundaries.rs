@@ -41,6 +41,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
             "softclock",
         ],
     ),
+    ("softclock-model", &["softclock-core", "softclock-net"]),
     ("softclock-http", &["softclock"]),
     ("softclock-cli", &[ALL]),
     ("softclock-bench", &[ALL]),

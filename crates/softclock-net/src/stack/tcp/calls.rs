@@ -7,7 +7,7 @@ use core::ops::Deref;
 use bytes::Bytes;
 use softclock_core::Instant;
 
-use super::{Interest, Owner, TcpCounts, TcpEndpoint, TcpError, TcpId, TcpWoken};
+use super::{Interest, Listed, Owner, TcpCounts, TcpEndpoint, TcpError, TcpId, TcpWoken};
 use crate::demux::{Flow, Protocol};
 use crate::icmp::ErrorMessage;
 use crate::stack::slots::SlotId;
@@ -234,11 +234,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         mut bytes: Bytes,
     ) -> Result<usize, TcpError> {
         self.tcp_process(now, id);
-        let settings = &self.settings.tcp;
-        let free = settings.memory.saturating_sub(self.tcp.memory);
+        let endpoint = self.tcp.connections.get(id.0);
+        let room = endpoint.map_or(0, |endpoint| self.tcp.room(endpoint));
         let endpoint = self.tcp.connections.get_mut(id.0);
-        let endpoint = endpoint.ok_or(TcpError::Closed)?;
-        let connection = &mut endpoint.connection;
+        let connection = &mut endpoint.ok_or(TcpError::Closed)?.connection;
         if let Some(error) = connection.take_error() {
             return Err(TcpError::Failed(error));
         }
@@ -247,11 +246,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             state if !state.may_write() => return Err(TcpError::Closed),
             _ => {}
         }
-        // Each connection may hold a little, whatever the others hold: it makes progress, and has its turn again.
-        let own = settings
-            .least_memory
-            .saturating_sub(endpoint.memory as usize);
-        let room = connection.room().min(free.max(own));
         if room == 0 && !bytes.is_empty() {
             return Err(TcpError::WouldBlock);
         }
@@ -334,10 +328,16 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// A connection is also named once, unasked, when the peer has closed its half or the connection is over.
     pub fn tcp_wait(&mut self, now: Instant, id: TcpId, interest: Interest) -> bool {
         self.tcp_process(now, id);
+        let is_ready = self.tcp.readiness(id.0).intersects(interest);
         let Some(endpoint) = self.tcp.connections.get_mut(id.0) else {
             return false;
         };
-        let is_ready = endpoint.readiness().intersects(interest);
+        let has_room = endpoint.connection.room() > 0;
+        let is_starved = endpoint.listed.contains(Listed::STARVED);
+        if !is_ready && interest.writable && has_room && !is_starved {
+            endpoint.listed.insert(Listed::STARVED);
+            self.tcp.starved.push_back(id.0);
+        }
         if !is_ready {
             endpoint.owner = endpoint.owner.waiting_for(interest);
         }
@@ -369,8 +369,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// What a connection is ready for, by what was processed. A closed one is ready for nothing.
     pub fn tcp_readiness(&self, id: TcpId) -> Interest {
-        let endpoint = self.tcp.connections.get(id.0);
-        endpoint.map_or(Interest::default(), TcpEndpoint::readiness)
+        self.tcp.readiness(id.0)
     }
 
     /// The state of a connection. `None` if it is closed and forgotten. Connections in TIME-WAIT whose owner is gone are

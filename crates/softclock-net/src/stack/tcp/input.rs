@@ -5,7 +5,7 @@ use core::ops::{Deref, Range};
 use softclock_core::Instant;
 use softclock_wire::packet::TCP;
 
-use super::{Interest, TcpEndpoint};
+use super::{Interest, Listed, TcpEndpoint};
 use crate::channel::Full;
 use crate::checksum::{Addresses, Verify};
 use crate::demux::{Flow, Protocol};
@@ -347,6 +347,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 self.tcp.wheel.cancel(timer);
             }
             self.tcp.memory -= endpoint.memory as usize;
+            if endpoint.listed.contains(Listed::STARVED) {
+                self.tcp.starved.retain(|&other| other != id);
+            }
+            self.tcp.feed();
             let waiting = endpoint.channel.len() as u64;
             self.drops.count_many(DropReason::Closed, waiting);
         }
@@ -362,7 +366,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     pub(in crate::stack) fn tcp_process_one(&mut self, now: Instant) -> bool {
         if let Some(id) = self.tcp.prompt.pop_front() {
             if let Some(endpoint) = self.tcp.connections.get_mut(id) {
-                endpoint.is_prompt = false;
+                endpoint.listed.remove(Listed::PROMPT);
             }
             self.tcp_drain(now, id);
             return true;
@@ -440,9 +444,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 impl<B: Deref<Target = [u8]>> super::Tcp<B> {
     fn mark_prompt(&mut self, id: SlotId) {
         if let Some(endpoint) = self.connections.get_mut(id)
-            && !endpoint.is_prompt
+            && !endpoint.listed.contains(Listed::PROMPT)
         {
-            endpoint.is_prompt = true;
+            endpoint.listed.insert(Listed::PROMPT);
             self.prompt.push_back(id);
         }
     }

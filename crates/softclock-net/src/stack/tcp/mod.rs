@@ -145,6 +145,11 @@ pub(super) struct Tcp<B> {
     reset_rate: TokenBucket,
     /// The memory of all connections, in bytes.
     memory: usize,
+    /// The most memory of all connections, and that which each may always hold.
+    most_memory: usize,
+    least_memory: usize,
+    /// Connections whose owners wait for room, in turn, of which the memory for all has none.
+    starved: VecDeque<SlotId>,
     orphans: usize,
     /// The latest time that the caller has given.
     latest: Instant,
@@ -167,8 +172,30 @@ pub(super) struct TcpEndpoint<B> {
     owner: Owner,
     /// Whether it is in the list of connections that may send.
     is_ready: bool,
-    /// Whether it is in the list of connections with segments that cannot wait.
-    is_prompt: bool,
+    listed: Listed,
+}
+
+/// Further lists that a connection is in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Listed(u8);
+
+impl Listed {
+    /// That of connections with segments that cannot wait.
+    const PROMPT: Self = Self(1);
+    /// That of connections whose owners wait for memory.
+    const STARVED: Self = Self(2);
+
+    const fn contains(self, list: Self) -> bool {
+        self.0 & list.0 != 0
+    }
+
+    const fn insert(&mut self, list: Self) {
+        self.0 |= list.0;
+    }
+
+    const fn remove(&mut self, list: Self) {
+        self.0 &= !list.0;
+    }
 }
 
 /// What the owner of a connection is about.
@@ -227,6 +254,9 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
             listeners_due: Instant::FAR_FUTURE,
             reset_rate: TokenBucket::new(settings.resets_per_second, super::BURST),
             memory: 0,
+            most_memory: settings.memory,
+            least_memory: settings.least_memory,
+            starved: VecDeque::new(),
             orphans: 0,
             latest: Instant::ORIGIN,
             ports_given: 0,
@@ -274,7 +304,7 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
         }
     }
 
-    /// Brings the sum of all memory up to date.
+    /// Brings the sum of all memory up to date, and wakes owners that wait for memory.
     fn account(&mut self, id: SlotId) {
         if let Some(endpoint) = self.connections.get_mut(id) {
             let bytes = endpoint.connection.memory_bytes() + endpoint.channel.bytes();
@@ -282,7 +312,52 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
             self.memory -= endpoint.memory as usize;
             self.memory += bytes as usize;
             endpoint.memory = bytes;
+            let may_write =
+                endpoint.listed.contains(Listed::STARVED) && (bytes as usize) < self.least_memory;
+            if may_write {
+                self.wake(id, Interest::WRITABLE);
+            }
+            self.feed();
         }
+    }
+
+    /// Wakes owners that wait for memory, the first first, as many as can have a share of it. Not for each byte that gets
+    /// free: they would all compete for it.
+    fn feed(&mut self) {
+        if self.memory > self.most_memory - self.most_memory / FREE_PART {
+            return;
+        }
+        let shares = (self.most_memory - self.memory) / self.least_memory.max(1);
+        for _ in 0..shares.max(1) {
+            let Some(id) = self.starved.pop_front() else {
+                return;
+            };
+            if let Some(endpoint) = self.connections.get_mut(id) {
+                endpoint.listed.remove(Listed::STARVED);
+                self.wake(id, Interest::WRITABLE);
+            }
+        }
+    }
+
+    /// What a connection is ready for. It is writable only if there is memory for what is written.
+    fn readiness(&self, id: SlotId) -> Interest {
+        let Some(endpoint) = self.connections.get(id) else {
+            return Interest::default();
+        };
+        let ready = endpoint.readiness();
+        let may_write = endpoint.connection.room() == 0 || self.room(endpoint) > 0;
+        Interest {
+            writable: ready.writable && may_write,
+            ..ready
+        }
+    }
+
+    /// The bytes that a connection may take from its owner. Each may hold a little, whatever the others hold: it makes
+    /// progress, and has its turn again.
+    fn room(&self, endpoint: &TcpEndpoint<B>) -> usize {
+        let free = self.most_memory.saturating_sub(self.memory);
+        let own = self.least_memory.saturating_sub(endpoint.memory as usize);
+        endpoint.connection.room().min(free.max(own))
     }
 }
 
@@ -297,7 +372,7 @@ impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
             expected: Seq(0),
             owner: Owner::Busy,
             is_ready: false,
-            is_prompt: false,
+            listed: Listed::default(),
         }
     }
 
@@ -315,6 +390,9 @@ impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
         }
     }
 }
+
+/// Owners that wait for memory are woken when this part of all is free.
+const FREE_PART: usize = 16;
 
 /// The memory of an idle connection.
 const _: () = assert!(size_of::<TcpEndpoint<Vec<u8>>>() <= 704);

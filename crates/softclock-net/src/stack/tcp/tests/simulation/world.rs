@@ -141,7 +141,7 @@ impl World {
                     self.report()
                 );
                 assert!(has_left || owner.has_end, "no end: {}", self.report());
-                assert_eq!(owner.written, plans[host].length);
+                assert!(owner.error.is_some() || owner.written == plans[host].length);
                 // The peer may have forgotten TIME-WAIT when the last FIN of this end arrives.
                 assert_eq!(owner.error, None, "{}", self.report());
             }
@@ -153,7 +153,8 @@ impl World {
         self.steps += 1;
         self.settle();
         let arrival = self.flying.peek().map(|Reverse((at, ..))| *at);
-        let mut next = arrival.into_iter().chain(self.accepts_at).min();
+        let accepts_at = self.accepts_at.filter(|_| self.stalled[1].is_none());
+        let mut next = arrival.into_iter().chain(accepts_at).min();
         for number in 0..2 {
             let due = match self.stalled[number] {
                 Some(until) => Some(until),
@@ -285,6 +286,9 @@ impl World {
                 is_busy = true;
                 self.send(number, frame);
             }
+            // A connection without a segment may have a timer that is due.
+            let due = self.hosts[number].next_timeout();
+            is_busy |= due.is_some_and(|due| due <= self.now);
         }
         is_busy
     }
