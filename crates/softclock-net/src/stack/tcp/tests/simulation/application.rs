@@ -123,8 +123,9 @@ impl Application {
 
     /// It waits no more.
     pub(super) fn on_woken(&mut self, now: Instant) {
-        assert!(self.runs_at.is_none(), "woken without waiting");
-        self.runs_at = Some(now + self.pause());
+        if self.runs_at.is_none() {
+            self.runs_at = Some(now + self.pause());
+        }
     }
 
     fn pause(&mut self) -> Duration {

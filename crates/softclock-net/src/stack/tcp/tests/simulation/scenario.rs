@@ -173,11 +173,13 @@ impl HostPlan {
 }
 
 fn settings(random: &mut Random) -> Settings {
-    let mut settings = Settings::default();
-    settings.has_sack = random.chance(750);
-    settings.has_timestamps = random.chance(700);
-    settings.has_window_scale = random.chance(800);
-    settings.ecn = random.pick(&[Ecn::Off, Ecn::Off, Ecn::Classic]);
+    let mut settings = Settings {
+        has_sack: random.chance(750),
+        has_timestamps: random.chance(700),
+        has_window_scale: random.chance(800),
+        ecn: random.pick(&[Ecn::Off, Ecn::Off, Ecn::Classic]),
+        ..Settings::default()
+    };
     // No keep-alive, no end: a peer that is reset while all is acknowledged would never learn of it.
     settings.keep_alive.is_on = true;
     settings.keep_alive.idle = random.duration(Duration::from_secs(5)..=Duration::from_secs(100));

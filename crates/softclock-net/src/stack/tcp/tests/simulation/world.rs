@@ -17,6 +17,9 @@ use super::wire::Wire;
 use crate::demux::{Flow, Protocol};
 use crate::tcp::send::ClockUnit;
 
+/// A frame on its way: the time of arrival, a running number, the receiver, the bytes.
+type Flying = (Instant, u64, usize, Vec<u8>);
+
 /// A simulation that runs.
 pub(super) struct World {
     pub(super) scenario: Scenario,
@@ -24,8 +27,7 @@ pub(super) struct World {
     pub(super) now: Instant,
     hosts: [Host; 2],
     paths: [Path; 2],
-    /// Frames on their way: the time of arrival, a running number, the receiver, the bytes.
-    flying: BinaryHeap<Reverse<(Instant, u64, usize, Vec<u8>)>>,
+    flying: BinaryHeap<Reverse<Flying>>,
     frames: u64,
     /// When a host that rests goes on.
     stalled: [Option<Instant>; 2],
@@ -306,8 +308,10 @@ impl World {
                     .iter_mut()
                     .filter_map(|owners| owners[host].as_mut());
                 let mut owners = owners.filter(|owner| owner.id == id && !owner.is_done);
-                let owner = owners.next().expect("an owner that waits");
-                owner.on_woken(self.now);
+                // The end of a connection is told to owners that did not ask, too.
+                if let Some(owner) = owners.next() {
+                    owner.on_woken(self.now);
+                }
             }
         }
     }
