@@ -75,7 +75,8 @@ impl<B: Deref<Target = [u8]>> Demultiplexer<B> {
         }
     }
 
-    /// Does all work of the stack's own, and wakes the receivers that wait and have got something; returns their number.
+    /// Does all work of the stack's own, and wakes the receivers that wait and have got something. Returns their
+    /// number.
     pub(super) fn process(&mut self, now: Instant, counts: &InterruptCounts) -> usize {
         self.process_all(now);
         let mut woken = 0;
