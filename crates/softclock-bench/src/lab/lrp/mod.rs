@@ -106,7 +106,8 @@ pub const NOTES: [&str; 7] = [
      with ni-lrp the XDP program demultiplexes; each socket or channel holds 256 packets, the shared queue 1000; answers leave \
      by the kernel's UDP in all variants",
     "kernel: recvmmsg of up to 32; default: protocol work on the sender's processor, which hides overload; RPS and threaded \
-     NAPI move it to the receiver's; IRQ suspension (EPIOCSPARAMS) is not measured: veth has no interrupts",
+     NAPI move it to the receiver's; IRQ suspension (EPIOCSPARAMS) is not measured: veth accepts its settings, but a trial \
+     delivered less than without them, for an unknown reason",
     "receivers, and threads of NAPI that are not SCHED_FIFO, have nice value -10 and time slices of 100 us",
     "offered: frames that reach the server's end of veth or are lost there because its ring of 256 is full, which comes before \
      any demultiplexing",
