@@ -61,6 +61,19 @@ impl Lab {
         self.server.inside(run).unwrap();
     }
 
+    /// Frames of the peer for which the ring of the link had no room, which a busy machine empties late.
+    fn lost_in_link(&self) -> u64 {
+        let mut show = self.peer.command("ip");
+        let output = show
+            .args(["-s", "-j", "link", "show", "dev", "peer"])
+            .output();
+        let text = String::from_utf8(output.unwrap().stdout).unwrap();
+        let (_, sent) = text.split_once("\"tx\":").unwrap();
+        let (_, dropped) = sent.split_once("\"dropped\":").unwrap();
+        let end = dropped.find(|c: char| !c.is_ascii_digit()).unwrap();
+        dropped[..end].parse().unwrap()
+    }
+
     /// A socket of the peer's kernel that is connected to this socket of the stack.
     fn peer_of(&self, socket: &UdpSocket, address: &str) -> KernelSocket {
         let ip: IpAddr = address.parse().unwrap();
@@ -291,7 +304,7 @@ fn frames_to_sockets_that_come_and_go_are_counted_once() {
                 move || {
                     let mut sent = 0;
                     while !is_over.load(Ordering::Relaxed) {
-                        // Less than the link holds, which would lose frames before the program.
+                        // Less than the link holds, which loses few frames before the program so.
                         for _ in 0..100 {
                             sent += u64::from(peer.send(b"flood").is_ok());
                         }
@@ -310,8 +323,9 @@ fn frames_to_sockets_that_come_and_go_are_counted_once() {
             }
             is_over.store(true, Ordering::Relaxed);
             let sent = flood.join().unwrap();
+            let lost = lab.lost_in_link();
             until(&stack, |report| {
-                report.drops.total() + report.lost.unwrap() + received == sent
+                report.drops.total() + report.lost.unwrap() + received + lost == sent
             })
             .await;
         },
