@@ -22,7 +22,10 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("softclock-wire", &["softclock-core"]),
     ("softclock-linux", &["softclock-core", "softclock-wire"]),
     ("softclock-net", &["softclock-core", "softclock-wire"]),
-    ("softclock-script", &["softclock-net"]),
+    (
+        "softclock-script",
+        &["softclock-core", "softclock-wire", "softclock-net"],
+    ),
     (
         "softclock",
         &[

@@ -17,6 +17,7 @@ use softclock_net::stack::{Architecture, Pending};
 use super::demultiplexer::{Demultiplexer, InterruptCounts};
 use super::receiver::Outbox;
 use super::stopping::Stop;
+use super::{BUDGET, INTERRUPT_PRIORITY, LOOK_UP};
 use crate::measure::processors::pin;
 
 /// The parameters of the thread.
@@ -34,7 +35,7 @@ pub(super) struct Plan {
 pub(super) fn run(plan: Plan, stop: &Stop, opened: &mpsc::Sender<io::Result<()>>) {
     pin(plan.processor);
     let begun = open(&plan.interface).and_then(|device| {
-        Priority::Fifo(PRIORITY).apply()?;
+        Priority::Fifo(INTERRUPT_PRIORITY).apply()?;
         // The device's memory stays on this thread.
         let copied = |packet: Pending<Buffer>| packet.copied();
         let demultiplexer = Demultiplexer::new(plan.architecture, plan.endpoints, copied)?;
@@ -90,11 +91,3 @@ fn round(device: &Device, demultiplexer: &mut Demultiplexer<Buffer>, counts: &In
         let _ = poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&wait));
     }
 }
-
-/// Above all receivers, and below the driver.
-pub(super) const PRIORITY: u8 = 10;
-
-/// The most frames between two looks at the protocols, as with NAPI.
-pub(super) const BUDGET: usize = 64;
-
-pub(super) const LOOK_UP: Duration = Duration::from_millis(20);

@@ -47,6 +47,8 @@ mod variant;
 mod weights;
 pub mod work;
 
+use std::time::Duration;
+
 use crate::measure::processors::Processors;
 use crate::output::report::Report;
 use crate::servers::version;
@@ -112,3 +114,11 @@ pub const NOTES: [&str; 7] = [
     "offered: frames that reach the server's end of veth or are lost there because its ring of 256 is full, which comes before \
      any demultiplexing",
 ];
+
+/// The priority of the interrupt level: above all receivers, and below the driver.
+const INTERRUPT_PRIORITY: u8 = 10;
+
+/// The most frames between two looks at the protocols, as with NAPI.
+const BUDGET: usize = 64;
+
+const LOOK_UP: Duration = Duration::from_millis(20);

@@ -20,10 +20,10 @@ use softclock_linux::priority::Priority;
 use softclock_net::stack::Architecture;
 
 use super::demultiplexer::{Demultiplexer, InterruptCounts};
-use super::interrupt::{BUDGET, LOOK_UP, PRIORITY};
 use super::pace::{Busy, Pace};
 use super::receiver::{Inbox, Outbox};
 use super::stopping::Stop;
+use super::{BUDGET, INTERRUPT_PRIORITY, LOOK_UP};
 use crate::measure::processors::pin;
 
 /// The device and its demultiplexer, which the receivers and the interrupt level share.
@@ -182,7 +182,9 @@ pub(super) fn run(
 ) {
     pin(processor);
     hub.interrupt_level.get_or_init(thread::current);
-    let begun = Priority::Fifo(PRIORITY).apply().and_then(|()| hub.poller());
+    let begun = Priority::Fifo(INTERRUPT_PRIORITY)
+        .apply()
+        .and_then(|()| hub.poller());
     // The starter waits for this message.
     match begun {
         Ok(mut poller) => {
