@@ -81,6 +81,26 @@ const PACKAGES: &[Package] = &[
         purpose: "loads the bridges under test",
     },
     Package {
+        name: "bind9-dnsutils",
+        holds: Program("dig"),
+        purpose: "asks the name server among the examples",
+    },
+    Package {
+        name: "hping3",
+        holds: Program("hping3"),
+        purpose: "floods the network stack under test",
+    },
+    Package {
+        name: "nmap",
+        holds: Program("nping"),
+        purpose: "scans the network stack under test, and sends it malformed packets",
+    },
+    Package {
+        name: "python3-scapy",
+        holds: Program("scapy"),
+        purpose: "builds odd packets for the network stack under test",
+    },
+    Package {
         name: "ethtool",
         holds: Program("ethtool"),
         purpose: "turns offloads of links off in experiments",
