@@ -25,7 +25,7 @@ fn wakeups(server: &Server) -> u64 {
 
 /// Whether there is a second with at most this many wake-ups. A neighbor's messages wake any server, so a few are
 /// tried.
-fn is_idle(server: &Server, most: u64) -> bool {
+pub(crate) fn is_idle(server: &Server, most: u64) -> bool {
     (0..4).any(|_| {
         let before = wakeups(server);
         thread::sleep(Duration::from_secs(1));

@@ -51,7 +51,7 @@ fn served_during_a_flood(lab: &Lab, arguments: &[&str]) -> Value {
 }
 
 /// A socket to the echo service that waits for an answer only shortly, to ask again.
-fn impatient(lab: &Lab, address: &str) -> std::net::UdpSocket {
+pub(crate) fn impatient(lab: &Lab, address: &str) -> std::net::UdpSocket {
     let socket = lab.socket(address, 7);
     let patience = Some(Duration::from_millis(100));
     socket.set_read_timeout(patience).expect("a socket");
@@ -65,7 +65,8 @@ fn inject_and_wait(lab: &Lab, frames: &[Vec<u8>]) {
     echoed(&impatient(lab, "10.78.0.7"), 0);
 }
 
-fn echoed(socket: &std::net::UdpSocket, number: u8) {
+/// Asks until the echo service answers with this number.
+pub(crate) fn echoed(socket: &std::net::UdpSocket, number: u8) {
     for _ in 0..100 {
         socket.send(&[number]).expect("a datagram leaves");
         let mut buffer = [0; 16];
@@ -189,7 +190,8 @@ fn errors_about_closed_ports_are_limited() {
     );
 }
 
-fn resident_kb(server: &Server) -> u64 {
+/// The memory that a server uses, in KiB.
+pub(crate) fn resident_kb(server: &Server) -> u64 {
     let id = server.pid().as_raw_nonzero().get();
     softclock_testing::resident_kb(id as u32).expect("it runs")
 }

@@ -4,6 +4,7 @@
 mod answers;
 mod ending;
 mod errors;
+mod floods;
 mod frame;
 mod idle;
 mod lab;
@@ -12,3 +13,4 @@ mod load;
 mod malformed;
 mod pcap;
 mod probe;
+mod scapy;
