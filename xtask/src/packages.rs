@@ -101,6 +101,21 @@ const PACKAGES: &[Package] = &[
         purpose: "builds odd packets for the network stack under test",
     },
     Package {
+        name: "tshark",
+        holds: Program("tshark"),
+        purpose: "judges captures of the network stack under test",
+    },
+    Package {
+        name: "apache2-utils",
+        holds: Program("ab"),
+        purpose: "loads the server on the network stack",
+    },
+    Package {
+        name: "nghttp2-client",
+        holds: Program("h2load"),
+        purpose: "loads the server over HTTP/2",
+    },
+    Package {
         name: "ethtool",
         holds: Program("ethtool"),
         purpose: "turns offloads of links off in experiments",

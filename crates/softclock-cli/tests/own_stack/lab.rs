@@ -1,13 +1,15 @@
 //! Two network namespaces with a link between them: [server] `host` (10.78.0.2; the program's stack: 10.78.0.7) --
-//! `client` (10.78.0.1). With a TAP device there is only one namespace: the device's other end is the client.
+//! `client` (10.78.0.1). With a TAP device there is only one namespace: the device's other end is the client. A path has a
+//! third namespace in the middle, in which `softclock wan` connects two links.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process};
 use softclock_testing::lab::{Namespace, connect};
 use tempfile::TempDir;
 
@@ -54,12 +56,45 @@ pub(crate) struct Lab {
     pub(crate) server: Namespace,
     /// `None` with a TAP device.
     other: Option<Namespace>,
+    /// Between the two, if the client is far away.
+    path: Option<WidePath>,
     directory: TempDir,
+}
+
+/// A running `softclock wan` in a namespace of its own, killed when dropped.
+struct WidePath {
+    bridge: Child,
+    /// Kept open, so that the bridge can report.
+    _errors: BufReader<ChildStderr>,
+    _middle: Namespace,
+}
+
+impl Drop for WidePath {
+    fn drop(&mut self) {
+        let _ = self.bridge.kill();
+        let _ = self.bridge.wait();
+    }
 }
 
 impl Lab {
     /// Creates a lab for one test; an error gives the reason why this machine cannot have one.
     pub(crate) fn new(carrier: Carrier) -> Result<Self, String> {
+        let lab = Self::unconnected(carrier)?;
+        lab.link().map_err(|error| error.to_string())?;
+        Ok(lab)
+    }
+
+    /// Creates a lab whose client is at the other end of a path with these options of `softclock wan`. Its kernel
+    /// neither joins nor segments packets, so that the path sees those of a network.
+    pub(crate) fn with_path(carrier: Carrier, options: &str) -> Result<Self, String> {
+        assert_ne!(carrier, Carrier::Tap, "it has no link");
+        let mut lab = Self::unconnected(carrier)?;
+        let path = lab.connect_path(options);
+        lab.path = Some(path.map_err(|error| error.to_string())?);
+        Ok(lab)
+    }
+
+    fn unconnected(carrier: Carrier) -> Result<Self, String> {
         carrier.check()?;
         let lab = Self {
             carrier,
@@ -68,9 +103,9 @@ impl Lab {
                 Carrier::Tap => None,
                 Carrier::Packet | Carrier::Xdp => Some(Namespace::new()?),
             },
+            path: None,
             directory: tempfile::tempdir().map_err(|error| error.to_string())?,
         };
-        lab.link().map_err(|error| error.to_string())?;
         fs::write(lab.path("small"), content(1024)).expect("a directory");
         fs::write(lab.path("large"), content(LARGE)).expect("a directory");
         Ok(lab)
@@ -81,8 +116,48 @@ impl Lab {
             return Ok(());
         };
         connect((&self.server, "host"), (other, "client"))?;
+        self.give_addresses()
+    }
+
+    fn give_addresses(&self) -> io::Result<()> {
         self.server.run("ip addr add 10.78.0.2/24 dev host")?;
-        other.run("ip addr add 10.78.0.1/24 dev client")
+        self.client().run("ip addr add 10.78.0.1/24 dev client")
+    }
+
+    fn connect_path(&self, options: &str) -> io::Result<WidePath> {
+        let middle = Namespace::new().map_err(io::Error::other)?;
+        connect((&self.server, "host"), (&middle, "near"))?;
+        connect((&middle, "far"), (self.client(), "client"))?;
+        self.give_addresses()?;
+        let offloads = "ethtool -K client tx off tso off gso off gro off";
+        self.client().run(offloads)?;
+        let mut command = middle.command(env!("CARGO_BIN_EXE_softclock"));
+        command.args(["wan", "near", "far", "--mechanism", "packet", "--seed", "1"]);
+        command.args(options.split_whitespace());
+        let piped = command.stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut bridge = piped.spawn()?;
+        let mut errors = BufReader::new(bridge.stderr.take().expect("piped"));
+        let mut line = String::new();
+        while !line.contains("between ") {
+            line.clear();
+            let read = errors.read_line(&mut line)?;
+            assert_ne!(read, 0, "wan {options} ended");
+        }
+        Ok(WidePath {
+            bridge,
+            _errors: errors,
+            _middle: middle,
+        })
+    }
+
+    /// Sets the longest packet of both ends of the link.
+    pub(crate) fn set_mtu(&self, bytes: u16) {
+        let set = |namespace: &Namespace, name: &str| {
+            let done = namespace.run(&format!("ip link set {name} mtu {bytes}"));
+            done.unwrap_or_else(|error| panic!("{bytes} bytes: {error}"));
+        };
+        set(&self.server, "host");
+        set(self.client(), "client");
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -101,6 +176,29 @@ impl Lab {
         program.args(["--address", "10.78.0.7/24", "--listen", "10.78.0.7:80"]);
         program.args(arguments);
         program
+    }
+
+    /// A command line at the client, whose words single spaces separate.
+    pub(crate) fn at_client(&self, words: &str) -> Command {
+        let mut words = words.split(' ');
+        let mut command = self.client().command(words.next().expect("a program"));
+        command.args(words);
+        command
+    }
+
+    /// Runs a command line at the client, which must succeed, and returns its output.
+    pub(crate) fn run_at_client(&self, words: &str) -> String {
+        let output = self.at_client(words).output();
+        let output = output.expect("nsenter is installed");
+        assert!(output.status.success(), "{words}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Passes requests on to the upstream of [`echo_bodies`](crate::transfers::echo_bodies).
+    pub(crate) fn proxy(&self, arguments: &[&str]) -> Server {
+        let mut command = self.command("proxy", &["--upstream", "http://10.78.0.1:8080"]);
+        command.args(arguments);
+        self.start(command)
     }
 
     /// Serves the directory.
@@ -182,6 +280,12 @@ impl Server {
         self.0.id()
     }
 
+    /// Ends the server as an administrator would, and waits for its end.
+    pub(crate) fn end(mut self) {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).expect("our own child");
+        assert!(self.0.wait().expect("our own child").success());
+    }
+
     /// Kills the server, so that it cannot clean up.
     pub(crate) fn kill(mut self) {
         self.0.kill().expect("our own child");
@@ -216,11 +320,18 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// The length of the large file.
 pub(crate) const LARGE: usize = 10 << 20;
 
-/// Creates a lab, or skips the test.
+/// Creates a lab, with options of `softclock wan` one with a path, or skips the test.
 macro_rules! lab {
-    ($carrier:expr) => {{
+    ($carrier:expr) => {
+        crate::lab::lab!(@ crate::lab::Lab::new($carrier))
+    };
+    ($carrier:expr, $options:expr) => {{
+        softclock_testing::require!("ethtool");
+        crate::lab::lab!(@ crate::lab::Lab::with_path($carrier, $options))
+    }};
+    (@ $lab:expr) => {{
         softclock_testing::require!("ip", "unshare", "nsenter", "curl");
-        match crate::lab::Lab::new($carrier) {
+        match $lab {
             Ok(lab) => lab,
             Err(reason) => softclock_testing::skip!("{reason}"),
         }

@@ -2,9 +2,15 @@
 //! of a link.
 
 mod lab;
+mod loads;
+mod paths;
+mod probes;
+mod transfers;
+mod wireshark;
 
 use std::fs;
 use std::io::{Read, Write};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -28,23 +34,6 @@ fn curl_gets_small_and_large_files_over_one_connection() {
             );
             assert!(fs::read(target).expect("it was written") == content(LARGE));
         }
-    }
-}
-
-#[test]
-fn a_load_has_no_errors() {
-    softclock_testing::require!("wrk");
-    for carrier in Carrier::ALL {
-        let lab = lab!(carrier);
-        let _server = lab.serve(&[]);
-        lab.assert_serves();
-        let mut command = lab.client().command("wrk");
-        command.args(["-t1", "-c64", "-d2s", "http://10.78.0.7/small"]);
-        let output = command.output().expect("nsenter is installed");
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert!(text.contains("requests in"), "{carrier:?}: {output:?}");
-        let has_errors = text.contains("Socket errors") || text.contains("Non-2xx");
-        assert!(!has_errors, "{carrier:?}: {text}");
     }
 }
 
@@ -86,19 +75,45 @@ fn a_killed_server_leaves_the_link_as_it_was() {
 }
 
 #[test]
-fn a_transfer_goes_on_after_the_link_was_down() {
-    let lab = lab!(Carrier::Packet);
-    let _server = lab.serve(&[]);
-    let target = lab.path("got");
-    let target = target.to_str().expect("a path");
-    let words = format!("--limit-rate 5M -o {target} @large");
-    let mut client = lab.curl_command(&words).spawn().expect("it is installed");
-    thread::sleep(Duration::from_millis(500));
-    lab.server.run("ip link set host down").expect("a link");
-    thread::sleep(Duration::from_secs(1));
-    lab.server.run("ip link set host up").expect("a link");
-    assert!(client.wait().expect("our own child").success());
-    assert!(fs::read(target).expect("it was written") == content(LARGE));
+fn a_server_that_is_killed_under_load_can_be_replaced() {
+    softclock_testing::require!("wrk");
+    for carrier in Carrier::ALL {
+        let lab = lab!(carrier);
+        let server = lab.serve(&[]);
+        let mut command = lab.at_client("wrk -t1 -c64 -d3s http://10.78.0.7/large");
+        let mut load = command.stdout(Stdio::null()).spawn().expect("it is there");
+        thread::sleep(Duration::from_millis(700));
+        server.kill();
+        let _again = lab.serve(&[]);
+        // The load goes on, with segments of connections that the new server does not know.
+        lab.assert_serves();
+        load.kill().expect("our own child");
+        load.wait().expect("our own child");
+        lab.assert_serves();
+    }
+}
+
+/// The link is away for longer than the first retransmissions.
+#[test]
+fn transfers_go_on_after_the_link_was_down() {
+    for carrier in [Carrier::Packet, Carrier::Xdp] {
+        let lab = lab!(carrier);
+        let _proxy = lab.proxy(&[]);
+        transfers::echo_bodies(&lab);
+        let (source, target) = (lab.path("large"), lab.path("got"));
+        let (source, target) = (source.display(), target.display());
+        let words = format!("--limit-rate 5M -H Expect: -T {source} -o {target} @large");
+        let mut client = lab.curl_command(&words).spawn().expect("it is installed");
+        thread::sleep(Duration::from_millis(500));
+        lab.server.run("ip link set host down").expect("a link");
+        thread::sleep(Duration::from_secs(5));
+        lab.server.run("ip link set host up").expect("a link");
+        assert!(
+            client.wait().expect("our own child").success(),
+            "{carrier:?}"
+        );
+        assert!(fs::read(lab.path("got")).expect("it was written") == content(LARGE));
+    }
 }
 
 #[test]
