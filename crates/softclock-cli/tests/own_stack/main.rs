@@ -93,6 +93,19 @@ fn a_server_that_is_killed_under_load_can_be_replaced() {
     }
 }
 
+/// A client that has missed the announcement of a new server, and sends to the link address of its predecessor, finds the
+/// new one by the second announcement.
+#[test]
+fn a_lost_announcement_is_made_up_for() {
+    for carrier in [Carrier::Packet, Carrier::Xdp] {
+        let lab = lab!(carrier);
+        let _server = lab.serve(&[]);
+        let former = "lladdr 02:00:00:00:00:99 dev client nud reachable";
+        lab.run_at_client(&format!("ip neigh replace 10.78.0.7 {former}"));
+        lab.assert_serves();
+    }
+}
+
 /// The link is away for longer than the first retransmissions.
 #[test]
 fn transfers_go_on_after_the_link_was_down() {

@@ -23,12 +23,13 @@ use crate::{icmp, icmp_v6, udp};
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Does what is due: asks for link addresses, gives up on neighbors that do not answer, and on fragments that did
-    /// not arrive. Bounded by the number of neighbors and of packets in reassembly.
+    /// not arrive, and repeats the announcement of the stack's addresses. Bounded by the number of neighbors and of packets in reassembly.
     pub fn on_timer(&mut self, now: Instant) {
         self.tcp_at(now);
         self.expire_fragments(now);
         self.tcp_on_timer(now);
         self.neighbors_on_timer(now);
+        self.announcement_on_timer(now);
     }
 
     /// Asks for link addresses, and gives up on neighbors that do not answer.

@@ -3,6 +3,7 @@
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
 use core::ops::Deref;
+use core::time::Duration;
 
 use softclock_core::Instant;
 use softclock_wire::packet::{ARP, ICMPV6};
@@ -17,8 +18,22 @@ use crate::neighbors::Answer;
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Announces the stack's addresses to all hosts on the link (RFC 5227, 2.3; RFC 4861, 7.2.6), which may have others
-    /// in their caches. Call it when the stack begins to use the link.
-    pub fn announce(&mut self) {
+    /// in their caches. Call it when the stack begins to use the link. [`on_timer`](Self::on_timer) repeats the
+    /// announcement once, as the first may be lost.
+    pub fn announce(&mut self, now: Instant) {
+        self.announce_once();
+        self.announce_again = Some(now + ANNOUNCE_INTERVAL);
+    }
+
+    /// Repeats the announcement when it is due.
+    pub(super) fn announcement_on_timer(&mut self, now: Instant) {
+        if self.announce_again.is_some_and(|due| due <= now) {
+            self.announce_again = None;
+            self.announce_once();
+        }
+    }
+
+    fn announce_once(&mut self) {
         let link = self.settings.link_address;
         let addresses: Vec<IpAddr> = self.own_addresses().collect();
         for address in addresses {
@@ -216,3 +231,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.routes.addresses().iter().map(|prefix| prefix.address)
     }
 }
+
+/// The time between two announcements (RFC 5227, 1.1); more than neighbor discovery's least (RetransTimer).
+const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);

@@ -131,6 +131,8 @@ pub struct Stack<B> {
     reassembly: Reassembly,
     /// Packets that wait for the link addresses of their next hops: frames whose Ethernet header is not written yet.
     neighbors: Neighbors<Vec<u8>>,
+    /// When the addresses are announced again.
+    announce_again: Option<Instant>,
     path_mtus: PathMtus,
     tcp: Tcp<B>,
     /// Frames for the link.
@@ -221,6 +223,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             fragments: Channel::new(settings.fragments),
             reassembly: Reassembly::new(settings.reassembly),
             neighbors: Neighbors::new(settings.neighbors),
+            announce_again: None,
             path_mtus: PathMtus::new(settings.path_mtu_lifetime),
             tcp: Tcp::new(&settings.tcp, key),
             leaving: VecDeque::new(),
@@ -392,6 +395,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let times = [
             self.neighbors.next_timeout(),
             self.reassembly.next_timeout(),
+            self.announce_again,
             self.tcp_next_timeout(),
         ];
         times.into_iter().flatten().min()

@@ -680,13 +680,27 @@ fn two_hosts_with_one_address_are_noticed() {
         host(1, Architecture::SoftLrp),
     );
     two.settings.link_address = link(2);
-    two.announce();
+    two.announce(NOW);
     exchange(NOW, &mut two, &mut one);
     assert_eq!(
         one.counts().address_conflicts,
         2,
         "by ARP and by neighbor discovery"
     );
+}
+
+/// The first announcement may be lost, and others would send to a former link address for a minute.
+#[test]
+fn addresses_are_announced_twice() {
+    let mut host = host(1, Architecture::SoftLrp);
+    host.announce(NOW);
+    let first = core::iter::from_fn(|| host.next_frame()).count();
+    assert_eq!(first, 2, "by ARP and by neighbor discovery");
+    let again = NOW + Duration::from_secs(2);
+    assert_eq!(host.next_timeout(), Some(again));
+    host.on_timer(again);
+    assert_eq!(core::iter::from_fn(|| host.next_frame()).count(), first);
+    assert_eq!(host.next_timeout(), None);
 }
 
 /// A frame of a kind that the stack handles.
@@ -711,7 +725,7 @@ fn sample(kind: usize) -> Vec<u8> {
             .map(|()| peer.on_timer(NOW)),
         3 => peer.send_to(NOW, id, at("[ff02::1]:7"), b"to all"),
         4 => {
-            peer.announce();
+            peer.announce(NOW);
             Ok(())
         }
         _ => peer.send_to(NOW, id, at("[ff02::1]:7"), &[1; 1600]),

@@ -154,7 +154,7 @@ impl Driver {
         let driver: Weak<Self> = Rc::downgrade(self);
         *Common::of(&runtime).stack.borrow_mut() = Some(driver.clone());
         runtime.rings.borrow_mut().push(Rc::new(Wakeups(driver)));
-        self.stack.borrow_mut().announce();
+        self.stack.borrow_mut().announce(runtime.clock.now());
         drop(crate::spawn_local(self.clone().run()));
         Ok(())
     }
