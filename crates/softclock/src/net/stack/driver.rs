@@ -30,8 +30,8 @@ use super::ring::SocketRing;
 use super::shared::{Shared, SharedSocket};
 use super::{StackError, StackReport};
 use crate::net::common::Common;
+use crate::runtime::each_turn::EachTurn;
 use crate::runtime::inner::Inner;
-use crate::runtime::ring::Ring;
 use crate::runtime::sources::Sources;
 use crate::time::Sleep;
 pub(super) use tcp::ends;
@@ -92,7 +92,7 @@ pub(crate) struct Driver {
 /// The wake-ups of a stack's sockets, which the runtime looks at in each turn.
 struct Wakeups(Weak<Driver>);
 
-impl Ring for Wakeups {
+impl EachTurn for Wakeups {
     fn look(&self, sources: &mut Sources) {
         let Some(driver) = self.0.upgrade() else {
             return;
@@ -153,7 +153,10 @@ impl Driver {
         // Weak references, since the driver holds the runtime: it ends with its task, the handles and the sockets.
         let driver: Weak<Self> = Rc::downgrade(self);
         *Common::of(&runtime).stack.borrow_mut() = Some(driver.clone());
-        runtime.rings.borrow_mut().push(Rc::new(Wakeups(driver)));
+        runtime
+            .each_turn
+            .borrow_mut()
+            .push(Rc::new(Wakeups(driver)));
         self.stack.borrow_mut().announce();
         drop(crate::spawn_local(self.clone().run()));
         Ok(())
