@@ -5,7 +5,7 @@
 //! - [`PacketSocket`]: receives and sends frames by AF_PACKET.
 //! - [`XdpSocket`]: receives and sends frames by AF_XDP.
 //! - [`XdpChannels`]: receives frames by AF_XDP into a bounded channel for each endpoint.
-//! - [`SharedXdpSocket`], [`SharedXdpChannels`]: the same for receivers in several threads.
+//! - [`SharedXdpSocket`]: an [`XdpSocket`] for receivers in several threads.
 //! - [`Polling`]: receivers of a queue drive its receive work, instead of interrupts.
 //! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
 //! - [`Device`]: one of these three, opened to take the link's frames from the host, or to share the link with it.
@@ -41,9 +41,8 @@ pub use packet_socket::PacketSocket;
 pub use polling::{PollSettings, Poller, Polling};
 pub use tap::Tap;
 pub use xdp_socket::{
-    ChannelSettings, Chunk, CommonXdpChannel, Copies, EndpointKey, SharedXdpChannel,
-    SharedXdpChannels, SharedXdpSocket, Transport, XdpChannel, XdpChannels, XdpError, XdpFilter,
-    XdpMemory, XdpSettings, XdpSocket, XdpStep,
+    ChannelSettings, Chunk, Copies, EndpointKey, SharedXdpSocket, Transport, XdpChannel,
+    XdpChannels, XdpError, XdpFilter, XdpMemory, XdpSettings, XdpSocket, XdpStep,
 };
 
 /// A received frame.
