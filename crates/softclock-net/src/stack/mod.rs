@@ -25,6 +25,7 @@
 //! | `tcp/` | connections |
 //! | `settings.rs` | the settings and their defaults |
 //! | `endpoint.rs` | endpoints, their channels and counters |
+//! | `elsewhere.rs` | receivers in other threads, with rings of their own |
 //! | `input.rs` | from a frame to a channel, and from there to a datagram |
 //! | `control.rs` | ICMP, fragments, packets without an endpoint, timers |
 //! | `discovery.rs` | ARP and neighbor discovery |
@@ -34,6 +35,7 @@
 
 mod control;
 mod discovery;
+mod elsewhere;
 mod endpoint;
 mod input;
 mod output;
@@ -65,6 +67,7 @@ use crate::neighbors::Neighbors;
 use crate::rate_limit::{SourceBuckets, TokenBucket};
 use crate::routes::Routes;
 
+pub use elsewhere::{ReceiverCounts, RingEndpoint, RingReceived};
 pub use endpoint::{
     Datagram, EndpointCounts, EndpointId, NetworkError, Pending, Ring, RingFrame, Taken,
 };
