@@ -11,7 +11,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::{self, Arc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ use softclock_wire::packet::{Headers, Offload, segments};
 
 use super::capture::Capture;
 use super::interface::{Interface, Opened};
-use super::ring::SocketRing;
+use super::ring::RingChannel;
 use super::shared::{Shared, SharedSocket};
 use super::{StackError, StackReport};
 use crate::net::common::Common;
@@ -56,8 +56,8 @@ pub(crate) struct Driver {
     pool: Pool,
     /// The source of each socket, by its endpoint.
     sockets: RefCell<HashMap<EndpointId, SourceId>>,
-    /// The rings of sockets (NI-LRP), by their endpoints.
-    rings: RefCell<HashMap<EndpointId, Rc<SocketRing>>>,
+    /// The rings of sockets of all threads (NI-LRP), by their endpoints.
+    rings: RefCell<HashMap<EndpointId, sync::Weak<RingChannel>>>,
     /// The frames of the common channels that the program had discarded at the last look.
     discarded: Cell<[u64; 3]>,
     /// The sources of sockets that wait for room in the queue of frames to send.
@@ -86,7 +86,7 @@ pub(crate) struct Driver {
     posts: RefCell<Vec<(SourceId, Readiness)>>,
     lost: Cell<u64>,
     refused: Cell<u64>,
-    capture: Option<Capture>,
+    capture: Option<Arc<Capture>>,
 }
 
 /// The wake-ups of a stack's sockets, which the runtime looks at in each turn.
@@ -136,7 +136,7 @@ impl Driver {
             posts: RefCell::default(),
             lost: Cell::new(0),
             refused: Cell::new(0),
-            capture: parts.capture,
+            capture: parts.capture.map(Arc::new),
         }))
     }
 
@@ -384,20 +384,14 @@ impl Driver {
         let more = self.interface.take_lost().ok();
         let lost = more.map(|more| self.lost.get() + more);
         self.lost.set(lost.unwrap_or(self.lost.get()));
+        self.count_members();
         let stack = self.stack.borrow();
-        let mut drops = stack.drops().clone();
-        if let Some(shared) = self.shared.get() {
-            let others = shared.drops();
-            others
-                .iter()
-                .for_each(|(reason, packets)| drops.count_many(reason, packets));
-        }
         StackReport {
             counts: stack.counts().clone(),
-            drops,
+            drops: stack.drops().clone(),
             lost,
             refused,
-            capture: self.capture.as_ref().map(Capture::report),
+            capture: self.capture.as_ref().map(|capture| capture.report()),
         }
     }
 
@@ -437,6 +431,8 @@ impl Drop for Driver {
             self.flush();
             self.interface.flush();
         }
+        // Other threads may still refer to it.
+        self.finish_capture();
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use softclock_core::{Clock, Instant, TriggerState};
@@ -30,14 +31,14 @@ pub(super) enum Interface {
 
 /// The channels of NI-LRP: those of sockets are theirs, and the stack receives from the common ones.
 pub(super) struct Channels {
-    all: Rc<XdpChannels>,
+    all: Arc<XdpChannels>,
     common: [Kernel<CommonChannel>; 3],
     pool: Pool,
 }
 
 /// A channel of frames that belong to no socket.
 struct CommonChannel {
-    channels: Rc<XdpChannels>,
+    channels: Arc<XdpChannels>,
     kind: CommonKind,
 }
 
@@ -185,7 +186,7 @@ impl Interface {
 
 impl Channels {
     fn watch(channels: XdpChannels) -> io::Result<Self> {
-        let all = Rc::new(channels);
+        let all = Arc::new(channels);
         let kinds = [
             CommonKind::Control,
             CommonKind::Fragments,
@@ -203,7 +204,7 @@ impl Channels {
     }
 
     /// All channels, to add those of sockets.
-    pub(super) fn all(&self) -> &XdpChannels {
+    pub(super) fn all(&self) -> &Arc<XdpChannels> {
         &self.all
     }
 

@@ -98,8 +98,7 @@ pub struct StackOptions {
     /// When packets are demultiplexed and processed.
     ///
     /// With [`Architecture::NiLrp`] the XDP program demultiplexes, into a ring for each socket: the mechanism must be AF_XDP
-    /// (which [`StackMechanism::Auto`] stands for then, with copies or without) on an existing interface, all sockets
-    /// belong to one thread, and sockets at one address and at an unspecified one cannot have the same port. Packets to a
+    /// (which [`StackMechanism::Auto`] stands for then, with copies or without) on an existing interface, and sockets at one address and at an unspecified one cannot have the same port. Packets to a
     /// socket that come in fragments are put together by the stack, on its own account, as in the other architectures.
     pub architecture: Architecture,
     /// The limits of a socket's channel. Packets beyond them are discarded, and counted as
@@ -267,8 +266,6 @@ pub enum StackError {
     Exists,
     /// [`Architecture::NiLrp`] was asked for with AF_PACKET or a TAP device, where no XDP program can demultiplex.
     NeedsXdp,
-    /// The rings of [`Architecture::NiLrp`] belong to the thread that opened the stack, and cannot be shared.
-    OneThread,
     /// The runtime cannot watch the device, or there is no runtime on this thread.
     Watch(io::Error),
     /// The file of the capture cannot be created.
@@ -300,12 +297,9 @@ impl fmt::Display for StackError {
                 )
             }
             Self::Exists => f.write_str("the runtime has a stack already"),
-            Self::NeedsXdp => {
-                f.write_str("ni-lrp needs AF_XDP, whose program demultiplexes, on an existing interface")
-            }
-            Self::OneThread => {
-                f.write_str("the stack is not shared with other threads: with ni-lrp, all sockets belong to one")
-            }
+            Self::NeedsXdp => f.write_str(
+                "ni-lrp needs AF_XDP, whose program demultiplexes, on an existing interface",
+            ),
             Self::Watch(error) => write!(f, "cannot watch the device: {error}"),
             Self::Capture(path, error) => {
                 write!(f, "cannot create the capture {}: {error}", path.display())

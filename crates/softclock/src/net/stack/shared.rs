@@ -1,32 +1,46 @@
 //! The part of a stack that other threads reach: the packets for their sockets, and those that they send.
 //!
 //! The thread with the device demultiplexes all frames, and copies those for sockets of other threads into bounded
-//! queues. Everything else is done by the thread of the socket.
+//! queues. With NI-LRP the XDP program demultiplexes, and such a socket has a ring of its own. Everything else is done by
+//! the thread of the socket.
 
 use std::collections::{HashMap, VecDeque};
-use std::mem;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
+use std::{io, mem};
 
+use softclock_core::Instant;
+use softclock_linux::link::{Chunk, XdpChannels};
 use softclock_net::channel::Limits;
-use softclock_net::drops::{DropReason, Drops};
+use softclock_net::drops::DropReason;
+use softclock_net::link::LinkAddress;
+use softclock_net::rate_limit::TokenBucket;
 use softclock_net::routes::Routes;
-use softclock_net::stack::{Architecture, NetworkError, Pending, Settings};
+use softclock_net::stack::{
+    Datagram, NetworkError, Pending, ReceiverCounts, RingEndpoint, RingFrame, RingReceived,
+    Settings,
+};
 
-/// What the threads of a stack have in common. Locks are held for a few instructions, and never two at a time.
+use super::capture::Capture;
+use super::ring::{RingChannel, SocketRing};
+
+/// What the threads of a stack have in common. Locks are held for a few instructions. A thread that holds
+/// the counters of a socket may take one of the others, and no other thread two.
 pub(super) struct Shared {
     /// The addresses and routes of the stack.
     pub(super) routes: Routes,
     /// The limits of a socket's channel.
     pub(super) limits: Limits,
-    /// Whether no other thread can have sockets.
-    pub(super) is_of_one_thread: bool,
+    link_address: LinkAddress,
+    /// The channels of NI-LRP, to which each socket adds its own.
+    channels: Option<Arc<XdpChannels>>,
+    capture: Option<Arc<Capture>>,
     ports: Mutex<Ports>,
     outgoing: Mutex<Outgoing>,
-    /// Packets that other threads than the stack's have dropped.
-    drops: Mutex<Drops>,
+    returned: Mutex<Returned>,
+    counts: Mutex<MemberCounts>,
     /// Wakes the task of the driver.
     driver: Mutex<Option<Waker>>,
     is_closed: AtomicBool,
@@ -68,6 +82,22 @@ struct Outgoing {
     blocked: Vec<Waker>,
 }
 
+/// Frames in the rings of other threads that the stack has to handle, such as those from strangers to a connected socket.
+struct Returned {
+    frames: Vec<RingFrame<Vec<u8>>>,
+    /// Most of them are answered by errors, so they have the limit of errors: a flood of them is dropped by the thread with
+    /// the ring, and does not wake the driver.
+    rate: TokenBucket,
+}
+
+/// What other threads have done, and the driver has not counted yet.
+#[derive(Clone, Default)]
+pub(super) struct MemberCounts {
+    pub(super) received: ReceiverCounts,
+    /// Frames that the kernel has lost in the rings of closed sockets.
+    pub(super) lost: u64,
+}
+
 /// A packet cannot be sent now, or at all.
 pub(super) enum NotSent {
     /// The queue is full; the task is woken when there is room.
@@ -78,7 +108,13 @@ pub(super) enum NotSent {
 
 impl Shared {
     /// `seed` begins the identifications of packets and the dynamic ports.
-    pub(super) fn new(routes: Routes, settings: &Settings, seed: u64) -> Self {
+    pub(super) fn new(
+        routes: Routes,
+        settings: &Settings,
+        channels: Option<Arc<XdpChannels>>,
+        capture: Option<Arc<Capture>>,
+        seed: u64,
+    ) -> Self {
         let ports = Ports {
             bound: HashMap::new(),
             changes: Vec::new(),
@@ -87,10 +123,16 @@ impl Shared {
         Self {
             routes,
             limits: settings.channel,
-            is_of_one_thread: settings.architecture == Architecture::NiLrp,
+            link_address: settings.link_address,
+            channels,
+            capture,
             ports: Mutex::new(ports),
             outgoing: Mutex::default(),
-            drops: Mutex::default(),
+            returned: Mutex::new(Returned {
+                frames: Vec::new(),
+                rate: TokenBucket::new(settings.errors_per_second, MOST_RETURNED as u32),
+            }),
+            counts: Mutex::default(),
             driver: Mutex::default(),
             is_closed: AtomicBool::new(false),
             identification: AtomicU32::new((seed >> 32) as u32),
@@ -197,13 +239,109 @@ impl Shared {
         self.identification.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn count_drop(&self, reason: DropReason) {
-        lock(&self.drops).count(reason);
+    /// Opens the ring of a socket, if the interface has rings and the socket is bound to an address of the stack.
+    pub(super) fn open_ring(&self, local: SocketAddr) -> io::Result<Option<SocketRing>> {
+        match &self.channels {
+            Some(channels) => SocketRing::open(channels, &self.routes, local, self.limits.packets),
+            None => Ok(None),
+        }
     }
 
-    /// Packets that other threads than the stack's have dropped.
-    pub(super) fn drops(&self) -> Drops {
-        lock(&self.drops).clone()
+    /// Does the protocols' work for a frame from the ring of a socket. Frames that the socket does not receive go to the
+    /// stack, as far as there is room.
+    pub(super) fn receive(
+        &self,
+        now: Instant,
+        socket: &SharedSocket,
+        remote: Option<SocketAddr>,
+        frame: RingFrame<Chunk>,
+    ) -> Option<Datagram<Chunk>> {
+        let endpoint = RingEndpoint {
+            routes: &self.routes,
+            link_address: self.link_address,
+            local: socket.local,
+            remote,
+        };
+        let mut counts = lock(&socket.counts);
+        let capture = self.capture.as_ref();
+        let copied = capture
+            .filter(|capture| capture.is_running())
+            .map(|capture| (capture, capture.copy(frame.arrived, &frame.bytes)));
+        let before = copied.as_ref().map(|_| counts.drops.clone());
+        let received = endpoint.receive(frame, &mut counts);
+        if let RingReceived::Elsewhere(frame) = received {
+            // The driver captures it.
+            self.give_back(now, frame, &mut counts);
+            return None;
+        }
+        if let (Some((capture, copied)), Some(before)) = (copied, before) {
+            capture.on_received(&copied, &before, &counts.drops);
+        }
+        match received {
+            RingReceived::Datagram(datagram) => Some(datagram),
+            _ => None,
+        }
+    }
+
+    fn give_back(&self, now: Instant, frame: RingFrame<Chunk>, counts: &mut ReceiverCounts) {
+        let mut returned = lock(&self.returned);
+        if returned.frames.len() >= MOST_RETURNED || !returned.rate.take(now) {
+            drop(returned);
+            counts.frames += 1;
+            counts.drops.count(DropReason::PortUnreachable);
+            return;
+        }
+        returned.frames.push(RingFrame {
+            bytes: frame.bytes.to_vec(),
+            arrived: frame.arrived,
+            verify: frame.verify,
+        });
+        let is_first = returned.frames.len() == 1;
+        drop(returned);
+        if is_first {
+            self.wake_driver();
+        }
+    }
+
+    /// Takes the frames that the stack has to handle.
+    pub(super) fn take_returned(&self) -> Vec<RingFrame<Vec<u8>>> {
+        mem::take(&mut lock(&self.returned).frames)
+    }
+
+    pub(super) fn count_drop(&self, reason: DropReason) {
+        lock(&self.counts).received.drops.count(reason);
+    }
+
+    /// Takes the counters of a socket that is closed.
+    fn count_closed(&self, socket: &SharedSocket) {
+        let more = socket.take_counts();
+        let ring = socket.ring.as_ref().and_then(Weak::upgrade);
+        let closed = ring.map(|ring| {
+            // Before its frames are counted, since others would arrive in between.
+            ring.stop();
+            let lost = ring.take_lost();
+            (lost, ring.take_discarded(), ring.waiting())
+        });
+        let (lost, discarded, waiting) = closed.unwrap_or_default();
+        let mut counts = lock(&self.counts);
+        counts.received.add(&more);
+        counts.received.frames += discarded + waiting;
+        counts.received.to_channels += discarded + waiting;
+        let drops = &mut counts.received.drops;
+        drops.count_many(DropReason::ChannelFull, discarded);
+        drops.count_many(DropReason::Closed, waiting);
+        counts.lost += lost;
+    }
+
+    /// Takes the counts of what other threads have done, without those of open sockets.
+    pub(super) fn take_counts(&self) -> MemberCounts {
+        mem::take(&mut lock(&self.counts))
+    }
+
+    /// Closes a socket of another thread.
+    pub(super) fn close_socket(&self, socket: &SharedSocket) {
+        self.count_closed(socket);
+        self.ask(Change::Close(socket.local));
     }
 
     /// Notes how to wake the driver's task.
@@ -233,28 +371,33 @@ impl Shared {
     }
 }
 
-/// The channel of a socket of another thread.
+/// The channel of a socket of another thread. With NI-LRP it has what does not come by the socket's ring.
 pub(super) struct SharedSocket {
     /// The address and port that it is bound to.
     pub(super) local: SocketAddr,
+    /// The ring, while the socket is open.
+    pub(super) ring: Option<Weak<RingChannel>>,
     limits: Limits,
     state: Mutex<State>,
+    counts: Mutex<ReceiverCounts>,
 }
 
 #[derive(Default)]
 struct State {
-    packets: VecDeque<Pending<Vec<u8>>>,
+    packets: VecDeque<Pending<Chunk>>,
     bytes: usize,
     receivers: Vec<Waker>,
     error: Option<NetworkError>,
 }
 
 impl SharedSocket {
-    pub(super) fn new(local: SocketAddr, limits: Limits) -> Self {
+    pub(super) fn new(local: SocketAddr, ring: Option<&SocketRing>, limits: Limits) -> Self {
         Self {
             local,
+            ring: ring.map(|ring| Arc::downgrade(ring.channel())),
             limits,
             state: Mutex::default(),
+            counts: Mutex::default(),
         }
     }
 
@@ -265,7 +408,7 @@ impl SharedSocket {
     }
 
     /// Queues a packet for which there is room, and wakes the tasks that wait for it.
-    pub(super) fn push(&self, packet: Pending<Vec<u8>>) {
+    pub(super) fn push(&self, packet: Pending<Chunk>) {
         let mut state = lock(&self.state);
         state.bytes += packet.bytes();
         state.packets.push_back(packet);
@@ -283,34 +426,41 @@ impl SharedSocket {
         receivers.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes the next packet, or else the task is woken when there is one. An error comes first.
-    pub(super) fn poll_next(
-        &self,
-        cx: &Context<'_>,
-    ) -> Poll<Result<Pending<Vec<u8>>, NetworkError>> {
+    /// Ready if there is a packet or an error. Else the task is woken when there is one.
+    pub(super) fn poll_ready(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
-        if let Some(error) = state.error.take() {
-            return Poll::Ready(Err(error));
+        if state.error.is_some() || !state.packets.is_empty() {
+            return Poll::Ready(());
         }
-        match state.pop() {
-            Some(packet) => Poll::Ready(Ok(packet)),
-            None => {
-                if !state.receivers.iter().any(|old| old.will_wake(cx.waker())) {
-                    state.receivers.push(cx.waker().clone());
-                }
-                Poll::Pending
-            }
+        if !state.receivers.iter().any(|old| old.will_wake(cx.waker())) {
+            state.receivers.push(cx.waker().clone());
         }
+        Poll::Pending
+    }
+
+    /// Takes the error that the network has reported.
+    pub(super) fn take_error(&self) -> Option<NetworkError> {
+        lock(&self.state).error.take()
     }
 
     /// Takes the next packet, if there is one.
-    pub(super) fn next(&self) -> Option<Pending<Vec<u8>>> {
+    pub(super) fn next(&self) -> Option<Pending<Chunk>> {
         lock(&self.state).pop()
+    }
+
+    /// Counts a datagram that the socket has taken out of this channel.
+    pub(super) fn count_datagram(&self) {
+        lock(&self.counts).datagrams += 1;
+    }
+
+    /// Takes the counts of what the socket has done.
+    pub(super) fn take_counts(&self) -> ReceiverCounts {
+        mem::take(&mut lock(&self.counts))
     }
 }
 
 impl State {
-    fn pop(&mut self) -> Option<Pending<Vec<u8>>> {
+    fn pop(&mut self) -> Option<Pending<Chunk>> {
         let packet = self.packets.pop_front()?;
         self.bytes -= packet.bytes();
         Some(packet)
@@ -327,3 +477,6 @@ const FIRST_PORT: u16 = 49_152;
 
 /// The most packets of other threads that wait for the driver.
 const MOST_OUTGOING: usize = 1024;
+
+/// The most frames that wait for the driver to handle them.
+const MOST_RETURNED: usize = 64;

@@ -24,7 +24,7 @@ pub(crate) struct StackUdp {
     driver: Rc<Driver>,
     id: EndpointId,
     /// The frames that the network interface has demultiplexed to this socket (NI-LRP).
-    ring: Option<Rc<SocketRing>>,
+    ring: Option<SocketRing>,
     /// The address and port as they were bound.
     bound: SocketAddr,
     receive: RecvOptions,

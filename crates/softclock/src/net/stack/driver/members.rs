@@ -1,7 +1,7 @@
 //! The driver's part for sockets of other threads.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Context;
 
 use softclock_core::Instant;
@@ -19,7 +19,15 @@ impl Driver {
     pub(in super::super) fn share(&self) -> Arc<Shared> {
         let shared = self.shared.get_or_init(|| {
             let stack = self.stack.borrow();
-            let shared = Shared::new(stack.routes().clone(), stack.settings(), random());
+            let shared = Shared::new(
+                stack.routes().clone(),
+                stack.settings(),
+                self.interface
+                    .channels()
+                    .map(|channels| channels.all().clone()),
+                self.capture.clone(),
+                random(),
+            );
             for id in self.sockets.borrow().keys() {
                 if let Some(local) = stack.bound(*id) {
                     shared.reserve(local);
@@ -51,6 +59,9 @@ impl Driver {
                 Change::Bind(socket) => {
                     if let Ok(id) = stack.bind(socket.local) {
                         stack.wait(id);
+                        if let Some(ring) = socket.ring.as_ref().and_then(Weak::upgrade) {
+                            self.add_ring(id, &ring);
+                        }
                         members.insert(id, socket);
                     }
                 }
@@ -63,9 +74,14 @@ impl Driver {
                     if let Some(id) = find(&members, local) {
                         stack.close(id);
                         members.remove(&id);
+                        self.rings.borrow_mut().remove(&id);
                     }
                 }
             }
+        }
+        for frame in shared.take_returned() {
+            let bytes = self.pool.copy_of(&frame.bytes);
+            self.accept(&mut stack, now, frame.arrived, bytes, frame.verify);
         }
         shared.send_all(packets, |packet| {
             if stack.frames_waiting() >= stack.settings().send_queue {
@@ -76,6 +92,20 @@ impl Driver {
             }
             Ok(())
         });
+    }
+
+    /// Adds to the stack's counters what other threads have done.
+    pub(super) fn count_members(&self) {
+        let Some(shared) = self.shared.get() else {
+            return;
+        };
+        let mut stack = self.stack.borrow_mut();
+        let closed = shared.take_counts();
+        stack.add_counts(&closed.received);
+        self.lost.set(self.lost.get() + closed.lost);
+        for socket in self.members.borrow().values() {
+            stack.add_counts(&socket.take_counts());
+        }
     }
 
     /// Sorts the endpoints that have got something: notes the sockets of this thread, and copies the packets for those
