@@ -84,22 +84,25 @@ pub(crate) struct Change {
 
 impl Control {
     /// Binds the addresses of the settings, except those for which a socket `left` by another process listens already, and
-    /// those that the runtime's own `stack` serves.
+    /// those that the runtime's own `stack` serves: these addresses, and only these ports of them, if given.
     /// Returns a receiver of commands for each thread, which already contains the command to listen.
     pub(crate) fn bind(
         settings: Settings,
         threads: usize,
         left: Vec<Inherited>,
-        stack: Vec<IpAddr>,
+        stack: (Vec<IpAddr>, Option<Vec<u16>>),
     ) -> Result<(Self, Vec<Receiver<Command>>), StartError> {
         let settings = settings.checked()?;
+        let (addresses, ports) = stack;
         let (senders, receivers) = (0..threads)
             .map(|_| async_channel::bounded(COMMANDS))
             .unzip();
         let control = Self {
             shared: Rc::new(Shared {
                 threads: senders,
-                binder: Binder::taking_over(left).with_stack(stack).into(),
+                binder: Binder::taking_over(left)
+                    .with_stack(addresses, ports)
+                    .into(),
                 settings: RefCell::new(settings.clone()),
                 listening: RefCell::default(),
                 metrics: Endpoints::default(),

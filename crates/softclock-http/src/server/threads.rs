@@ -111,7 +111,10 @@ impl Builder {
         let stack = stack.transpose()?;
         let own = stack.iter().flat_map(Stack::addresses);
         let own = own.map(|prefix| prefix.address).collect();
-        let (control, mut commands) = Control::bind(self.settings, self.threads, sockets, own)?;
+        let ports = stack.as_ref().and_then(Stack::host_ports);
+        let ports = ports.map(|ports| ports.into_iter().map(|(_, port)| port).collect());
+        let (control, mut commands) =
+            Control::bind(self.settings, self.threads, sockets, (own, ports))?;
         let first = commands.remove(0);
         // Each thread holds a sender until it ends, so that `ended` closes with the last of them.
         let (running, ended) = async_channel::bounded(1);

@@ -19,6 +19,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Announces the stack's addresses to all hosts on the link (RFC 5227, 2.3; RFC 4861, 7.2.6), which may have others
     /// in their caches. Call it when the stack begins to use the link.
     pub fn announce(&mut self) {
+        if self.settings.asks_caller {
+            return;
+        }
         let link = self.settings.link_address;
         let addresses: Vec<IpAddr> = self.own_addresses().collect();
         for address in addresses {
@@ -153,8 +156,33 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.send_message(now, outgoing, &message, to);
     }
 
+    /// The next neighbor whose link address the caller has to find, or to confirm, for
+    /// [`on_neighbor`](Self::on_neighbor) ([`Settings::asks_caller`](super::Settings::asks_caller)). The same is asked for
+    /// again if there is no answer.
+    pub fn next_question(&mut self) -> Option<IpAddr> {
+        self.questions.pop_front()
+    }
+
+    /// Takes the link address of a neighbor, which the caller has found or which has changed. News of neighbors that the
+    /// stack has not asked for is ignored.
+    pub fn on_neighbor(&mut self, now: Instant, neighbor: IpAddr, link: LinkAddress) {
+        let answer = Answer {
+            is_solicited: true,
+            is_override: true,
+        };
+        let released = self.neighbors.on_answer(now, neighbor, link, answer);
+        self.release(released);
+    }
+
     /// Asks for the link address of a neighbor: all hosts, or the one at `to` whether it is still there.
     pub(super) fn solicit(&mut self, neighbor: IpAddr, to: Option<LinkAddress>) {
+        if self.settings.asks_caller {
+            // As many as there are entries; the cache repeats what is left out.
+            if self.questions.len() < self.settings.neighbors.entries {
+                self.questions.push_back(neighbor);
+            }
+            return;
+        }
         let Some(source) = self.routes.source_for(neighbor) else {
             return;
         };

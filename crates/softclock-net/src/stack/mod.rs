@@ -134,6 +134,8 @@ pub struct Stack<B> {
     reassembly: Reassembly,
     /// Packets that wait for the link addresses of their next hops: frames whose Ethernet header is not written yet.
     neighbors: Neighbors<Vec<u8>>,
+    /// Neighbors whose link addresses the caller has to find.
+    questions: VecDeque<IpAddr>,
     path_mtus: PathMtus,
     tcp: Tcp<B>,
     /// Frames for the link.
@@ -224,6 +226,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             fragments: Channel::new(settings.fragments),
             reassembly: Reassembly::new(settings.reassembly),
             neighbors: Neighbors::new(settings.neighbors),
+            questions: VecDeque::new(),
             path_mtus: PathMtus::new(settings.path_mtu_lifetime),
             tcp: Tcp::new(&settings.tcp, key),
             leaving: VecDeque::new(),
@@ -400,11 +403,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         times.into_iter().flatten().min()
     }
 
-    /// Whether [`process`](Self::process) has work.
+    /// Whether [`process`](Self::process) has work, or [`next_question`](Self::next_question) a question.
     pub fn has_work(&self) -> bool {
         let is_idle =
             self.control.is_empty() && self.fragments.is_empty() && self.ip_queue.is_empty();
-        !is_idle || self.tcp.has_work()
+        !is_idle || self.tcp.has_work() || !self.questions.is_empty()
     }
 
     /// The packets that were dropped, by reason. Those of the endpoints are among them.

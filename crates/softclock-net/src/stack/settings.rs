@@ -72,6 +72,9 @@ pub struct Settings {
     pub reassembly: ReassemblyLimits,
     /// The limits and times of the neighbor cache.
     pub neighbors: NeighborSettings,
+    /// Whether the caller finds the link addresses of neighbors ([`next_question`](super::Stack::next_question)), and the
+    /// stack sends no ARP and no neighbor discovery: for a stack that shares the addresses of its host.
+    pub asks_caller: bool,
     /// The most frames that wait for the link.
     pub send_queue: usize,
     /// The most answers to echo requests of one sender in a second.
@@ -100,6 +103,7 @@ impl Settings {
             fragments: CONTROL,
             reassembly: ReassemblyLimits::default(),
             neighbors: NeighborSettings::default(),
+            asks_caller: false,
             send_queue: 1024,
             echoes_of_source_per_second: 1000,
             echoes_per_second: 4000,

@@ -1,6 +1,7 @@
 //! Moves frames between the interface and the stack, and wakes the sockets that have got datagrams.
 
 mod captured;
+mod host;
 mod members;
 mod rings;
 mod tcp;
@@ -26,6 +27,7 @@ use softclock_wire::packet::{Headers, Offload, segments};
 
 use super::capture::Capture;
 use super::interface::{Interface, Opened};
+use super::open::HostParts;
 use super::ring::RingChannel;
 use super::shared::{Shared, SharedSocket};
 use super::{StackError, StackReport};
@@ -34,6 +36,7 @@ use crate::runtime::each_turn::EachTurn;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Sources;
 use crate::time::Sleep;
+use host::Host;
 pub(super) use tcp::ends;
 
 /// What a driver is made of.
@@ -43,6 +46,8 @@ pub(super) struct Parts {
     pub(super) claim: Option<Claim>,
     pub(super) stack: Stack<Buffer>,
     pub(super) capture: Option<Capture>,
+    /// If the stack shares the host's addresses.
+    pub(super) host: Option<HostParts>,
 }
 
 /// The stack of a runtime with its interface. A task of the runtime runs it ([`start`](Self::start)).
@@ -87,6 +92,7 @@ pub(crate) struct Driver {
     lost: Cell<u64>,
     refused: Cell<u64>,
     capture: Option<Arc<Capture>>,
+    host: Option<Host>,
 }
 
 /// The wake-ups of a stack's sockets, which the runtime looks at in each turn.
@@ -137,6 +143,7 @@ impl Driver {
             lost: Cell::new(0),
             refused: Cell::new(0),
             capture: parts.capture.map(Arc::new),
+            host: parts.host.map(Host::watch).transpose()?,
         }))
     }
 
@@ -203,6 +210,7 @@ impl Driver {
             stack.on_timer(now);
         }
         drop(stack);
+        self.serve_host(cx, now);
         self.flush();
         // Segments to the stack itself have arrived now.
         let has_more = self.stack.borrow().has_work();

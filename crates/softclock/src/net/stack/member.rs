@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use softclock_core::{Clock, TriggerState};
-use softclock_linux::link::{BATCH, Chunk};
+use softclock_linux::link::{BATCH, Chunk, Transport};
 use softclock_linux::socket::udp::{BindOptions, Ecn, RecvBatch, RecvOptions};
 use softclock_net::checksum::Addresses;
 use softclock_net::routes::{Destination, Prefix, Routes};
@@ -75,16 +75,20 @@ impl StackShare {
     }
 
     /// Whether the current runtime shares a stack to which a socket at this address belongs.
-    pub(super) fn current_owns(local: IpAddr) -> bool {
-        let is_own = |prefix: &Prefix| prefix.address == local;
+    pub(super) fn current_owns(transport: Transport, local: SocketAddr) -> bool {
+        let ip = local.ip();
+        let is_own = |prefix: &Prefix| prefix.address == ip;
         Self::current().is_some_and(|share| {
-            local.is_unspecified() || share.0.routes.addresses().iter().any(is_own)
+            let is_own = ip.is_unspecified() || share.0.routes.addresses().iter().any(is_own);
+            is_own && share.0.has_port(transport, local.port())
         })
     }
 
     /// Whether the current runtime shares a stack that opens the connections to this address.
     pub(super) fn current_reaches(remote: IpAddr) -> bool {
-        let has_route = |share: Rc<Self>| share.0.routes.source_for(remote).is_some();
+        let has_route = |share: Rc<Self>| {
+            share.0.ports.is_none() && share.0.routes.source_for(remote).is_some()
+        };
         !remote.is_loopback() && Self::current().is_some_and(has_route)
     }
 
@@ -122,6 +126,7 @@ impl MemberUdp {
         let share = StackShare::current()?;
         let ip = address.ip();
         let is_own = ip.is_unspecified() || is_bindable(&share.0.routes, ip);
+        let is_own = is_own && share.0.has_port(Transport::Udp, address.port());
         is_own.then(|| Self::bind_to(share.0.clone(), address, options))
     }
 

@@ -59,11 +59,13 @@ mod udp;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use softclock_linux::link::{ClaimError, DeviceError};
+use softclock_linux::link::{ClaimError, DeviceError, Link};
+
+pub use softclock_linux::link::Transport;
 
 pub use softclock_net::channel::Limits;
 pub use softclock_net::drops::{DropReason, Drops};
@@ -91,6 +93,16 @@ pub struct StackOptions {
     pub mechanism: StackMechanism,
     /// The stack's own addresses, each with the prefix of its network: at least one. They must not be those of the host.
     pub addresses: Vec<Prefix>,
+    /// Shares the host's addresses on the interface instead of having own ones, if given: the stack takes the packets to
+    /// these ports, and the host keeps all others, with ARP, neighbor discovery and ICMP.
+    ///
+    /// [`addresses`](Self::addresses) and [`link_address`](Self::link_address) are the host's then and must be left out;
+    /// so are [`gateways`](Self::gateways), unless they are given. The mechanism must be AF_XDP, which
+    /// [`StackMechanism::Auto`] stands for. The host's kernel finds the link addresses of neighbors. The ports must be free
+    /// at the host, and stay reserved while the stack is open. Sockets at other ports are the kernel's, and so are
+    /// [`TcpStream`](crate::net::TcpStream)s that connect. What comes in fragments, or behind extension headers of IPv6,
+    /// goes to the host.
+    pub host_ports: Option<Vec<(Transport, u16)>>,
     /// Routers to the networks that no address is part of, at most one for each version of IP.
     pub gateways: Vec<IpAddr>,
     /// The stack's own address on the link. `None` for a random one that is locally administered.
@@ -129,6 +141,7 @@ impl StackOptions {
             interface: interface.into(),
             mechanism: StackMechanism::Auto,
             addresses: Vec::new(),
+            host_ports: None,
             gateways: Vec::new(),
             link_address: None,
             architecture: Architecture::SoftLrp,
@@ -166,6 +179,15 @@ pub fn open(options: &StackOptions) -> Result<Stack, StackError> {
     Ok(Stack(driver))
 }
 
+/// Lists the host's addresses on an interface: those that a stack [shares](StackOptions::host_ports).
+///
+/// # Errors
+/// [`StackError::Find`].
+pub fn host_addresses(interface: &str) -> Result<Vec<Prefix>, StackError> {
+    let listed = Link::named(interface).and_then(|link| open::host_addresses(&link));
+    listed.map_err(|error| StackError::Find(interface.into(), error))
+}
+
 /// The stack of a runtime. Dropping this leaves the stack open.
 #[derive(Clone)]
 pub struct Stack(Rc<Driver>);
@@ -185,6 +207,11 @@ impl Stack {
     /// The stack's addresses.
     pub fn addresses(&self) -> Vec<Prefix> {
         self.0.addresses()
+    }
+
+    /// The ports that the stack takes at the host's addresses; `None` if its addresses are its own.
+    pub fn host_ports(&self) -> Option<Vec<(Transport, u16)>> {
+        self.0.ports().map(Vec::from)
     }
 
     /// The stack's address on the link.
@@ -262,6 +289,16 @@ pub enum StackError {
     Routes(RouteError),
     /// The host has this address, too.
     HostAddress(IpAddr),
+    /// The host's addresses were to be shared, with AF_PACKET or a TAP device.
+    HostNeedsXdp,
+    /// The host's addresses were to be shared, and addresses of the stack's own were given.
+    HostAndOwn,
+    /// The host has no address on the interface that could be shared.
+    NoHostAddress(String),
+    /// The host's addresses were to be shared, without a port.
+    NoHostPort,
+    /// A port of the host cannot be reserved.
+    HostPort(SocketAddr, io::Error),
     /// The runtime has a stack already.
     Exists,
     /// [`Architecture::NiLrp`] was asked for with AF_PACKET or a TAP device, where no XDP program can demultiplex.
@@ -295,6 +332,20 @@ impl fmt::Display for StackError {
                     f,
                     "{address} is an address of the host, and cannot be the stack's too"
                 )
+            }
+            Self::HostNeedsXdp => f.write_str(
+                "only AF_XDP shares the host's addresses, on an existing interface: otherwise the host, too, receives the \
+                 packets to the ports, and refuses them",
+            ),
+            Self::HostAndOwn => f.write_str(
+                "a stack that shares the host's addresses has no address of its own, on the link neither",
+            ),
+            Self::NoHostAddress(interface) => {
+                write!(f, "the host has no address on {interface} to share")
+            }
+            Self::NoHostPort => f.write_str("a stack that shares the host's addresses needs a port"),
+            Self::HostPort(address, error) => {
+                write!(f, "cannot take {address} from the host: {error}")
             }
             Self::Exists => f.write_str("the runtime has a stack already"),
             Self::NeedsXdp => f.write_str(

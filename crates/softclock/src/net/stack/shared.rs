@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use std::{io, mem};
 
 use softclock_core::Instant;
-use softclock_linux::link::{Chunk, XdpChannels};
+use softclock_linux::link::{Chunk, Transport, XdpChannels};
 use softclock_net::channel::Limits;
 use softclock_net::drops::DropReason;
 use softclock_net::link::LinkAddress;
@@ -33,11 +33,13 @@ pub(super) struct Shared {
     pub(super) routes: Routes,
     /// The limits of a socket's channel.
     pub(super) limits: Limits,
+    /// The ports of a stack that shares the host's addresses; `None` for all.
+    pub(super) ports: Option<Vec<(Transport, u16)>>,
     link_address: LinkAddress,
     /// The channels of NI-LRP, to which each socket adds its own.
     channels: Option<Arc<XdpChannels>>,
     capture: Option<Arc<Capture>>,
-    ports: Mutex<Ports>,
+    bindings: Mutex<Bindings>,
     outgoing: Mutex<Outgoing>,
     returned: Mutex<Returned>,
     counts: Mutex<MemberCounts>,
@@ -48,7 +50,7 @@ pub(super) struct Shared {
 }
 
 /// The ports of the stack, and the changes that the driver has not made yet.
-struct Ports {
+struct Bindings {
     /// All bound addresses and ports, of all threads.
     bound: HashMap<SocketAddr, ()>,
     /// In order. Bounded by the number of sockets, since the end of a socket cancels what waits for it.
@@ -111,11 +113,12 @@ impl Shared {
     pub(super) fn new(
         routes: Routes,
         settings: &Settings,
+        served: Option<&[(Transport, u16)]>,
         channels: Option<Arc<XdpChannels>>,
         capture: Option<Arc<Capture>>,
         seed: u64,
     ) -> Self {
-        let ports = Ports {
+        let bindings = Bindings {
             bound: HashMap::new(),
             changes: Vec::new(),
             next: FIRST_PORT + (seed % u64::from(u16::MAX - FIRST_PORT)) as u16,
@@ -123,10 +126,11 @@ impl Shared {
         Self {
             routes,
             limits: settings.channel,
+            ports: served.map(Vec::from),
             link_address: settings.link_address,
             channels,
             capture,
-            ports: Mutex::new(ports),
+            bindings: Mutex::new(bindings),
             outgoing: Mutex::default(),
             returned: Mutex::new(Returned {
                 frames: Vec::new(),
@@ -139,17 +143,23 @@ impl Shared {
         }
     }
 
+    /// Whether the stack has this port.
+    pub(super) fn has_port(&self, transport: Transport, port: u16) -> bool {
+        let ports = self.ports.as_ref();
+        ports.is_none_or(|ports| ports.contains(&(transport, port)))
+    }
+
     /// Reserves an address and port; port 0 stands for any free one. `None` if it is in use.
     pub(super) fn reserve(&self, local: SocketAddr) -> Option<SocketAddr> {
-        let mut ports = lock(&self.ports);
+        let mut bindings = lock(&self.bindings);
         if local.port() != 0 {
-            let is_new = ports.bound.insert(local, ()).is_none();
+            let is_new = bindings.bound.insert(local, ()).is_none();
             return is_new.then_some(local);
         }
         for _ in FIRST_PORT..=u16::MAX {
-            let local = SocketAddr::new(local.ip(), ports.next);
-            ports.next = ports.next.checked_add(1).unwrap_or(FIRST_PORT);
-            if ports.bound.insert(local, ()).is_none() {
+            let local = SocketAddr::new(local.ip(), bindings.next);
+            bindings.next = bindings.next.checked_add(1).unwrap_or(FIRST_PORT);
+            if bindings.bound.insert(local, ()).is_none() {
                 return Some(local);
             }
         }
@@ -158,30 +168,30 @@ impl Shared {
 
     /// Gives an address and port back.
     pub(super) fn release(&self, local: SocketAddr) {
-        lock(&self.ports).bound.remove(&local);
+        lock(&self.bindings).bound.remove(&local);
     }
 
     /// Asks the driver for a change.
     pub(super) fn ask(&self, change: Change) {
-        let mut ports = lock(&self.ports);
+        let mut bindings = lock(&self.bindings);
         if let Change::Close(local) = change {
             let waiting =
                 |change: &Change| matches!(change, Change::Bind(_)) && change.local() == local;
-            let is_unknown = ports.changes.iter().any(waiting);
-            ports.changes.retain(|change| change.local() != local);
-            ports.bound.remove(&local);
+            let is_unknown = bindings.changes.iter().any(waiting);
+            bindings.changes.retain(|change| change.local() != local);
+            bindings.bound.remove(&local);
             if is_unknown {
                 return;
             }
         }
-        ports.changes.push(change);
-        drop(ports);
+        bindings.changes.push(change);
+        drop(bindings);
         self.wake_driver();
     }
 
     /// Takes the changes that the driver has to make.
     pub(super) fn take_changes(&self) -> Vec<Change> {
-        mem::take(&mut lock(&self.ports).changes)
+        mem::take(&mut lock(&self.bindings).changes)
     }
 
     /// Queues a packet for the link, as far as there is room.

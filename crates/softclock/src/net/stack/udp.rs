@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use softclock_core::TriggerState;
-use softclock_linux::link::{BATCH, Buffer};
+use softclock_linux::link::{BATCH, Buffer, Transport};
 use softclock_linux::readiness::Readiness;
 use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch, RecvOptions};
 use softclock_net::stack::{self, BindError, EndpointId, NetworkError, SendError, Taken};
@@ -35,8 +35,9 @@ impl StackUdp {
     /// An unspecified address of IPv6 receives no packets of IPv4.
     pub(crate) fn bind(address: SocketAddr, options: &BindOptions) -> Option<io::Result<Self>> {
         let driver = Driver::current()?;
-        let ip = address.ip();
-        let is_own = ip.is_unspecified() || driver.stack.borrow().is_own_or_group(ip);
+        let is_group =
+            || driver.ports().is_none() && driver.stack.borrow().is_own_or_group(address.ip());
+        let is_own = driver.owns(Transport::Udp, address) || is_group();
         is_own.then(|| Self::bind_to(driver, address, options))
     }
 

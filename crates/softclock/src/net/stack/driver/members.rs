@@ -22,6 +22,7 @@ impl Driver {
             let shared = Shared::new(
                 stack.routes().clone(),
                 stack.settings(),
+                self.ports(),
                 self.interface
                     .channels()
                     .map(|channels| channels.all().clone()),
