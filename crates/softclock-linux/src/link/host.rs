@@ -6,9 +6,11 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::io::Errno;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
+    sockopt,
 };
 
 use super::netlink::{
@@ -224,10 +226,11 @@ impl Link {
 }
 
 /// Reserves a port of the host: the host's sockets cannot have it, with the same or an unspecified address, while the
-/// result is held. The socket is bound and not listening, so the host refuses connections that reach it.
+/// result is held. The socket is bound and not listening, so the host refuses connections that reach it. If connections of
+/// the host at this port are in TIME-WAIT, sockets with SO_REUSEADDR can have it nevertheless.
 ///
 /// # Errors
-/// `AddrInUse` if a socket of the host has the port, or connections of it are in TIME-WAIT; those of bind(2).
+/// `AddrInUse` if a socket of the host has the port; those of bind(2).
 pub fn reserve_port(transport: Transport, address: SocketAddr) -> io::Result<OwnedFd> {
     let kind = match transport {
         Transport::Tcp => SocketType::STREAM,
@@ -238,7 +241,14 @@ pub fn reserve_port(transport: Transport, address: SocketAddr) -> io::Result<Own
         SocketAddr::V6(_) => AddressFamily::INET6,
     };
     let socket = socket_with(family, kind, NEW_SOCKET, None)?;
-    bind(&socket, &address)?;
+    match bind(&socket, &address) {
+        Err(Errno::ADDRINUSE) if transport == Transport::Tcp => {
+            // Past connections are no reason to refuse.
+            sockopt::set_socket_reuseaddr(&socket, true)?;
+            bind(&socket, &address)?;
+        }
+        bound => bound?,
+    }
     Ok(socket)
 }
 

@@ -105,7 +105,7 @@ fn a_reserved_port_is_not_free() {
 #[test]
 fn any_bytes_are_read_without_a_panic() {
     for length in 0..64 {
-        let bytes: Vec<u8> = (0..length).map(|at| at * 37).collect();
+        let bytes: Vec<u8> = (0u8..length).map(|at| at.wrapping_mul(37)).collect();
         let _ = Neighbor::parse(&bytes);
         let _ = Link::named("lo").unwrap().default_route(&bytes);
     }
