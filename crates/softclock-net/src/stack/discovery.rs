@@ -7,8 +7,8 @@ use core::ops::Deref;
 use softclock_core::Instant;
 use softclock_wire::packet::{ARP, ICMPV6};
 
-use super::Stack;
 use super::output::Outgoing;
+use super::{Stack, Steering};
 use crate::checksum::Addresses;
 use crate::drops::DropReason;
 use crate::ip::{Packet, arp, ndisc};
@@ -19,7 +19,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Announces the stack's addresses to all hosts on the link (RFC 5227, 2.3; RFC 4861, 7.2.6), which may have others
     /// in their caches. Call it when the stack begins to use the link.
     pub fn announce(&mut self) {
-        if self.settings.asks_caller {
+        let has_no_link = |steering: &Steering| steering.has_no_link();
+        if self.settings.asks_caller || self.settings.steering.as_ref().is_some_and(has_no_link) {
             return;
         }
         let link = self.settings.link_address;

@@ -30,6 +30,7 @@
 //! | `control.rs` | ICMP, fragments, packets without an endpoint, timers |
 //! | `discovery.rs` | ARP and neighbor discovery |
 //! | `slots.rs` | numbered entries |
+//! | `steering.rs` | several stacks with the same addresses |
 //! | `path_mtu.rs` | what routers have said about the lengths of packets |
 //! | `output.rs` | from a datagram to frames; routes and neighbors |
 
@@ -42,6 +43,7 @@ mod output;
 mod path_mtu;
 mod settings;
 mod slots;
+mod steering;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -73,6 +75,7 @@ pub use endpoint::{
 };
 pub use output::{Ports, SendError, datagram_packet};
 pub use settings::{Architecture, Settings};
+pub use steering::{Handed, HandedFrame, Steering};
 pub use tcp::{
     Interest, TcpCounts, TcpError, TcpId, TcpListenSettings, TcpListenerId, TcpSettings, TcpWoken,
 };
@@ -130,6 +133,8 @@ pub struct Stack<B> {
     ip_queue: Channel<(Option<EagerTarget>, Arrived<B>)>,
     /// Frames for [`process`](Stack::process) in all architectures but BSD.
     control: Channel<Arrived<B>>,
+    /// Frames for other stacks, each with the number of its stack.
+    handed: Channel<(u32, Arrived<B>)>,
     fragments: Channel<Arrived<B>>,
     reassembly: Reassembly,
     /// Packets that wait for the link addresses of their next hops: frames whose Ethernet header is not written yet.
@@ -223,6 +228,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             woken: VecDeque::new(),
             ip_queue: Channel::new(settings.ip_queue),
             control: Channel::new(settings.control),
+            handed: Channel::new(settings.ip_queue),
             fragments: Channel::new(settings.fragments),
             reassembly: Reassembly::new(settings.reassembly),
             neighbors: Neighbors::new(settings.neighbors),
@@ -403,11 +409,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         times.into_iter().flatten().min()
     }
 
-    /// Whether [`process`](Self::process) has work, or [`next_question`](Self::next_question) a question.
+    /// Whether [`process`](Self::process) has work, [`next_question`](Self::next_question) a question, or
+    /// [`next_handed`](Self::next_handed) a frame.
     pub fn has_work(&self) -> bool {
         let is_idle =
             self.control.is_empty() && self.fragments.is_empty() && self.ip_queue.is_empty();
-        !is_idle || self.tcp.has_work() || !self.questions.is_empty()
+        let is_asking = !self.questions.is_empty() || !self.handed.is_empty();
+        !is_idle || is_asking || self.tcp.has_work()
     }
 
     /// The packets that were dropped, by reason. Those of the endpoints are among them.

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::TcpSettings;
+use super::{Steering, TcpSettings};
 use crate::channel::Limits;
 use crate::ip::fragments::ReassemblyLimits;
 use crate::link::LinkAddress;
@@ -86,6 +86,8 @@ pub struct Settings {
     pub errors_per_second: u32,
     /// Connections.
     pub tcp: TcpSettings,
+    /// The part of this stack, if several stacks have the connections of the same addresses.
+    pub steering: Option<Steering>,
     /// The time after which a smaller path MTU is forgotten (RFC 8201, 4: 5 minutes or more).
     pub path_mtu_lifetime: Duration,
 }
@@ -109,6 +111,7 @@ impl Settings {
             echoes_per_second: 4000,
             errors_per_second: 1000,
             tcp: TcpSettings::default(),
+            steering: None,
             path_mtu_lifetime: Duration::from_secs(600),
         }
     }

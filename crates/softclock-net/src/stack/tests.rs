@@ -663,7 +663,8 @@ fn packets_can_be_processed_and_built_elsewhere() {
             exchange(NOW, &mut here, &mut there);
             let pending = there.take_pending(id).unwrap();
             assert!(pending.bytes() > payload.len());
-            let datagram = pending.copied().into_datagram(there.routes()).unwrap();
+            let copied: Pending<Vec<u8>> = pending.copied();
+            let datagram = copied.into_datagram(there.routes()).unwrap();
             assert_eq!((datagram.payload(), datagram.ecn), (payload, 3));
             assert_eq!(datagram.source, at("10.0.0.1:7"));
         }
