@@ -50,7 +50,6 @@ pub(crate) fn stack(program: &Program) -> Result<Option<StackOptions>, StartErro
     });
     let stack = stack.transpose().map_err(StartError::Stack)?;
     match &stack {
-        Some(_) if options.threads > 1 => Err(StartError::StackThreads),
         Some(stack) if stack.addresses.is_empty() && stack.host_ports.is_none() => {
             Err(StartError::Stack(StackError::NoAddress))
         }

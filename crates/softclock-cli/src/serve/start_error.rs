@@ -23,7 +23,6 @@ impl fmt::Display for Advised<'_> {
                 f,
                 "--pace-burst {burst} is less than --pace {rate}; leave it out for twice --pace"
             ),
-            error @ StartError::StackThreads => write!(f, "{error}; leave out --threads"),
             error @ StartError::Stack(StackError::NoAddress) => {
                 write!(f, "{error}; give --address A/PREFIX with --dev")
             }

@@ -3,6 +3,7 @@
 
 mod host;
 mod lab;
+mod threads;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -175,10 +176,6 @@ fn wakeups(server: &Server) -> u64 {
 fn mistakes_are_refused_with_advice() {
     for (arguments, advice) in [
         (&["--dev", "lo"][..], "--address A/PREFIX"),
-        (
-            &["--dev", "lo", "--address", "192.0.2.7/24", "--threads", "2"],
-            "leave out --threads",
-        ),
         (&["--address", "192.0.2.7/24"], "--dev"),
         (
             &["--dev", "no-such-link", "--address", "192.0.2.7/24"],

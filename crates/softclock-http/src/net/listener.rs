@@ -157,8 +157,7 @@ impl Binder {
         binder
     }
 
-    /// Leaves these addresses, and the unspecified ones, to the stack of the runtime, which has one thread; only these
-    /// ports of them, if given.
+    /// Leaves these addresses, and the unspecified ones, to the stack of the runtimes; only these ports of them, if given.
     #[must_use]
     pub(crate) fn with_stack(mut self, addresses: Vec<IpAddr>, ports: Option<Vec<u16>>) -> Self {
         self.stack = addresses;
@@ -215,7 +214,9 @@ impl Binder {
                 socket: BoundSocket::Stack(address),
                 tls,
             };
-            return Ok(vec![of_stack.into_iter().map(bound).collect()]);
+            // Each thread accepts the connections that the hash gives to it.
+            let all = || of_stack.iter().copied().map(bound).collect();
+            return Ok((0..threads).map(|_| all()).collect());
         }
         // All threads accept on each socket of the service manager; other sockets are distributed over the threads.
         let shares = match &address.place {

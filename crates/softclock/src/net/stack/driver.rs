@@ -2,6 +2,7 @@
 
 mod captured;
 mod host;
+mod lanes;
 mod members;
 mod rings;
 mod tcp;
@@ -23,11 +24,12 @@ use softclock_net::checksum::Verify;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Prefix;
 use softclock_net::stack::{EndpointId, Stack, TcpId, TcpListenerId};
-use softclock_wire::packet::{Headers, Offload, segments};
+use softclock_wire::packet::{Headers, segments};
 
 use super::capture::Capture;
 use super::interface::{Interface, Opened};
 use super::open::HostParts;
+use super::received::{arrival, verification};
 use super::ring::RingChannel;
 use super::shared::{Shared, SharedSocket};
 use super::{StackError, StackReport};
@@ -202,6 +204,7 @@ impl Driver {
             Poll::Pending => false,
         };
         let now = self.interface.runtime().clock.now();
+        let has_received = self.take_handed(cx, now) || has_received;
         self.serve_members(cx, now);
         let quota = self.quota();
         let mut stack = self.stack.borrow_mut();
@@ -211,9 +214,12 @@ impl Driver {
         }
         drop(stack);
         self.serve_host(cx, now);
+        self.hand_over();
         self.flush();
         // Segments to the stack itself have arrived now.
         let has_more = self.stack.borrow().has_work();
+        self.hand_over();
+        self.publish_counts();
         self.sort_woken();
         if has_received || has_more || processed == quota {
             cx.waker().wake_by_ref();
@@ -394,9 +400,16 @@ impl Driver {
         self.lost.set(lost.unwrap_or(self.lost.get()));
         self.count_members();
         let stack = self.stack.borrow();
+        let (mut counts, mut drops) = (stack.counts().clone(), stack.drops().clone());
+        if let Some(shared) = self.shared.get() {
+            let lanes = shared.lanes().counts();
+            counts.to_channels += lanes.to_channels;
+            let more = lanes.drops.iter();
+            more.for_each(|(reason, packets)| drops.count_many(reason, packets));
+        }
         StackReport {
-            counts: stack.counts().clone(),
-            drops: stack.drops().clone(),
+            counts,
+            drops,
             lost,
             refused,
             capture: self.capture.as_ref().map(|capture| capture.report()),
@@ -444,25 +457,8 @@ impl Drop for Driver {
     }
 }
 
-/// The time at which a frame of this age arrived.
-pub(super) fn arrival(now: Instant, age: Duration) -> Instant {
-    now - age.min(MOST_AGE)
-}
-
-/// Whether the checksum of a frame with these offloads is to be verified.
-pub(super) const fn verification(offload: &Offload) -> Verify {
-    match offload.checksum {
-        // The sender is on this machine, and has left the checksum to the link.
-        Some(_) => Verify::Trusted,
-        None => Verify::Yes,
-    }
-}
-
 /// The pause before retrying a link that had no room.
 const ROOM_PAUSE: Duration = Duration::from_micros(100);
 
 /// The pause between two looks whether the link still exists.
 const LINK_PAUSE: Duration = Duration::from_secs(1);
-
-/// The longest age of a frame that is believed. Frames wait at most milliseconds in the kernel.
-const MOST_AGE: Duration = Duration::from_secs(1);

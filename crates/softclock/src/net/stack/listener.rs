@@ -41,7 +41,8 @@ impl StackListener {
         address: SocketAddr,
         options: &ListenOptions,
     ) -> io::Result<Self> {
-        if options.reuse_port {
+        // The threads of a stack share each port.
+        if options.reuse_port && !driver.has_threads() {
             return Err(reuse_error());
         }
         let registration = Registration::new(Readiness::READABLE)?;

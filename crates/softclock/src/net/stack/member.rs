@@ -15,7 +15,8 @@ use softclock_net::routes::{Destination, Prefix, Routes};
 use softclock_net::stack::{self, Pending, Ports, SendError, Taken, datagram_packet};
 
 use super::StackError;
-use super::driver::Driver;
+use super::driver::{Driver, Parts};
+use super::interface::Opened;
 use super::ring::SocketRing;
 use super::shared::{Change, NotSent, Shared, SharedSocket};
 use super::udp::{network_error, reuse_error, seen, send_error};
@@ -55,22 +56,43 @@ impl StackShare {
     /// Lets the current runtime have sockets on the stack: those that are bound to an address of the stack, or to an
     /// unspecified one.
     ///
+    /// If the stack has [several threads](super::StackOptions::threads) and one of them is missing, the runtime becomes that
+    /// one, and has TCP sockets, too; else it has UDP sockets.
+    ///
     /// The runtime that opened the stack demultiplexes the frames, and copies those for this runtime's sockets into
     /// their channels. With [`NiLrp`](super::Architecture::NiLrp) the XDP program demultiplexes them into a ring for each
     /// socket, which this runtime reads. The work of IP and UDP is done here, by the tasks that receive.
     ///
     /// # Errors
-    /// [`StackError::Exists`] if the runtime has a stack or shares one, and [`StackError::Watch`] outside a runtime.
+    /// [`StackError::Exists`] if the runtime has a stack or shares one, [`StackError::Gone`] if the stack has ended, and
+    /// [`StackError::Watch`] outside a runtime.
     pub fn join(&self) -> Result<(), StackError> {
         let runtime = Inner::current().map_err(StackError::Watch)?;
         if Driver::current().is_some() {
             return Err(StackError::Exists);
+        }
+        if self.0.is_closed() {
+            return Err(StackError::Gone(self.0.link.name().into()));
         }
         let mut shared = Common::of(&runtime).shared_stack.borrow_mut();
         if shared.is_some() {
             return Err(StackError::Exists);
         }
         *shared = Some(Rc::new(self.clone()));
+        drop(shared);
+        if let Some((lane, stack)) = self.0.take_lane(runtime.clone()) {
+            let driver = Driver::new(Parts {
+                link: self.0.link.clone(),
+                opened: Opened::Lane(lane),
+                claim: None,
+                stack,
+                capture: None,
+                host: None,
+            });
+            driver
+                .and_then(|driver| driver.start())
+                .map_err(StackError::Watch)?;
+        }
         Ok(())
     }
 

@@ -19,7 +19,7 @@
 //! - `driver`: frames from the interface to the sockets and back; `udp`: UDP sockets; `ring`: their rings with NI-LRP.
 //! - `capture`: a file with the frames, for Wireshark.
 //! - `tcp`, `listener`: TCP connections and listeners.
-//! - `shared`: what other threads reach of a stack; `member`: their UDP sockets.
+//! - `shared`: what other threads reach of a stack; `member`: their UDP sockets; `lane`: frames to their connections.
 //!
 //! # Example
 //! ```no_run
@@ -48,9 +48,12 @@
 mod capture;
 mod driver;
 mod interface;
+mod lane;
 mod listener;
 mod member;
 mod open;
+mod random;
+mod received;
 mod ring;
 mod shared;
 mod tcp;
@@ -121,6 +124,15 @@ pub struct StackOptions {
     /// until the kernel has finished with its last packets, usually less than a millisecond. The other architectures have
     /// no such limit.
     pub sockets: u32,
+    /// The threads with TCP sockets, at least 1: the one that opens the stack, and the first others that
+    /// [join](StackShare::join). The hash of a connection's addresses and ports names the thread that has it. So each
+    /// thread accepts the connections that are its own by a listener of its own at the same port, and those to a thread
+    /// without one are refused. The limits of connections, of their memory and of half-open ones are divided among the
+    /// threads.
+    ///
+    /// The thread that opened the stack receives all frames, and hands the others theirs: a copy of each, in a queue of
+    /// 2048, behind which frames are discarded. Until a thread has joined, segments to it are discarded.
+    pub threads: usize,
     /// Writes the frames that the stack receives and sends to a file. `None`, the default, for no capture.
     ///
     /// The file has each frame with its time of arrival, or the time at which it is handed to the device, on the system's
@@ -151,6 +163,7 @@ impl StackOptions {
             },
             // 16 MiB with the default channel.
             sockets: 16,
+            threads: 1,
             capture: None,
         }
     }

@@ -2,7 +2,6 @@
 
 mod host;
 
-use std::hash::{BuildHasher, RandomState};
 use std::rc::Rc;
 
 use softclock_core::Clock;
@@ -13,13 +12,14 @@ use softclock_linux::link::{
 use softclock_net::demux::HashKey;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Routes;
-use softclock_net::stack::{Architecture, Settings};
+use softclock_net::stack::{Architecture, Settings, Steering};
 
 pub(super) use host::{HostParts, addresses as host_addresses};
 
 use super::capture::Capture;
 use super::driver::{Driver, Parts};
 use super::interface::Opened;
+use super::random::random;
 use super::ring::ring_limit;
 use super::{StackError, StackMechanism, StackOptions};
 use crate::runtime::inner::Inner;
@@ -59,6 +59,10 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
     settings.asks_caller = host.is_some();
     settings.architecture = options.architecture;
     settings.channel = options.channel;
+    if let Ok(threads @ 2..) = u32::try_from(options.threads) {
+        settings.tcp = settings.tcp.divided(options.threads);
+        settings.steering = Some(Steering::new(HashKey([random(), random()]), threads, 0));
+    }
     let key = HashKey([random(), random()]);
     let stack = softclock_net::stack::Stack::new(settings, routes, key);
     // Last, so that a stack that cannot be opened leaves no file.
@@ -195,11 +199,6 @@ fn check_host(link: &Link, options: &StackOptions) -> Result<(), StackError> {
 fn random_link_address() -> LinkAddress {
     let [a, b, c, d, e, ..] = random().to_ne_bytes();
     LinkAddress([0x02, a, b, c, d, e])
-}
-
-/// A number that others cannot guess: the hash of nothing with a key that the standard library draws at random.
-pub(super) fn random() -> u64 {
-    RandomState::new().hash_one(())
 }
 
 /// The prefix of the name of a TAP device to create.

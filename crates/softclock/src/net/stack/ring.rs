@@ -14,7 +14,7 @@ use softclock_linux::link::{Chunk, EndpointKey, Received, Transport, XdpChannel,
 use softclock_net::routes::{Destination, Routes};
 use softclock_net::stack::RingFrame;
 
-use super::driver::{arrival, verification};
+use super::received::{arrival, verification};
 use crate::net::Kernel;
 use crate::runtime::sources::Direction;
 

@@ -4,38 +4,45 @@
 //! queues. With NI-LRP the XDP program demultiplexes, and such a socket has a ring of its own. Everything else is done by
 //! the thread of the socket.
 
+mod socket;
+
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::{io, mem};
 
 use softclock_core::Instant;
-use softclock_linux::link::{Chunk, Transport, XdpChannels};
+use softclock_linux::link::{Buffer, Chunk, Link, Transport, XdpChannels};
 use softclock_net::channel::Limits;
+use softclock_net::demux::HashKey;
 use softclock_net::drops::DropReason;
-use softclock_net::link::LinkAddress;
 use softclock_net::rate_limit::TokenBucket;
 use softclock_net::routes::Routes;
 use softclock_net::stack::{
-    Datagram, NetworkError, Pending, ReceiverCounts, RingEndpoint, RingFrame, RingReceived,
-    Settings,
+    Datagram, ReceiverCounts, RingEndpoint, RingFrame, RingReceived, Settings, Stack,
 };
 
 use super::capture::Capture;
-use super::ring::{RingChannel, SocketRing};
+use super::lane::{Lane, LaneEnd, Lanes, Leaving};
+use super::random::random;
+use super::ring::SocketRing;
+use crate::runtime::inner::Inner;
+pub(super) use socket::SharedSocket;
 
-/// What the threads of a stack have in common. Locks are held for a few instructions. A thread that holds
-/// the counters of a socket may take one of the others, and no other thread two.
+/// What the threads of a stack have in common. Locks are held for a few instructions. A thread that holds the counters of a
+/// socket may take one of the others, and no other thread two.
 pub(super) struct Shared {
+    pub(super) link: Link,
     /// The addresses and routes of the stack.
     pub(super) routes: Routes,
     /// The limits of a socket's channel.
     pub(super) limits: Limits,
     /// The ports of a stack that shares the host's addresses; `None` for all.
     pub(super) ports: Option<Vec<(Transport, u16)>>,
-    link_address: LinkAddress,
+    settings: Settings,
     /// The channels of NI-LRP, to which each socket adds its own.
     channels: Option<Arc<XdpChannels>>,
     capture: Option<Arc<Capture>>,
@@ -43,10 +50,26 @@ pub(super) struct Shared {
     outgoing: Mutex<Outgoing>,
     returned: Mutex<Returned>,
     counts: Mutex<MemberCounts>,
+    lanes: Mutex<Lanes>,
     /// Wakes the task of the driver.
     driver: Mutex<Option<Waker>>,
     is_closed: AtomicBool,
     identification: AtomicU32,
+}
+
+/// What the threads of a stack have in common from its start.
+pub(super) struct SharedParts {
+    pub(super) link: Link,
+    /// The addresses and routes of the stack.
+    pub(super) routes: Routes,
+    pub(super) settings: Settings,
+    /// The ports of a stack that shares the host's addresses; `None` for all.
+    pub(super) ports: Option<Vec<(Transport, u16)>>,
+    /// The channels of NI-LRP, to which each socket adds its own.
+    pub(super) channels: Option<Arc<XdpChannels>>,
+    pub(super) capture: Option<Arc<Capture>>,
+    /// Begins the identifications of packets and the dynamic ports.
+    pub(super) seed: u64,
 }
 
 /// The ports of the stack, and the changes that the driver has not made yet.
@@ -80,7 +103,7 @@ impl Change {
 /// Packets for the link, and the tasks that wait for room.
 #[derive(Default)]
 struct Outgoing {
-    packets: VecDeque<Vec<u8>>,
+    packets: VecDeque<Leaving>,
     blocked: Vec<Waker>,
 }
 
@@ -109,34 +132,34 @@ pub(super) enum NotSent {
 }
 
 impl Shared {
-    /// `seed` begins the identifications of packets and the dynamic ports.
-    pub(super) fn new(
-        routes: Routes,
-        settings: &Settings,
-        served: Option<&[(Transport, u16)]>,
-        channels: Option<Arc<XdpChannels>>,
-        capture: Option<Arc<Capture>>,
-        seed: u64,
-    ) -> Self {
+    pub(super) fn new(parts: SharedParts) -> Self {
+        let SharedParts { settings, seed, .. } = parts;
         let bindings = Bindings {
             bound: HashMap::new(),
             changes: Vec::new(),
             next: FIRST_PORT + (seed % u64::from(u16::MAX - FIRST_PORT)) as u16,
         };
+        let rate = TokenBucket::new(settings.errors_per_second, MOST_RETURNED as u32);
+        let stacks = settings.steering.map_or(1, |steering| steering.stacks());
         Self {
-            routes,
+            link: parts.link,
+            routes: parts.routes,
             limits: settings.channel,
-            ports: served.map(Vec::from),
-            link_address: settings.link_address,
-            channels,
-            capture,
+            ports: parts.ports,
+            settings,
+            channels: parts.channels,
+            capture: parts.capture,
             bindings: Mutex::new(bindings),
             outgoing: Mutex::default(),
             returned: Mutex::new(Returned {
                 frames: Vec::new(),
-                rate: TokenBucket::new(settings.errors_per_second, MOST_RETURNED as u32),
+                rate,
             }),
             counts: Mutex::default(),
+            lanes: Mutex::new(Lanes {
+                lanes: vec![None; stacks as usize - 1],
+                ended: ReceiverCounts::default(),
+            }),
             driver: Mutex::default(),
             is_closed: AtomicBool::new(false),
             identification: AtomicU32::new((seed >> 32) as u32),
@@ -206,7 +229,7 @@ impl Shared {
             }
             return Err(NotSent::Full);
         }
-        outgoing.packets.push_back(packet);
+        outgoing.packets.push_back(Leaving::Datagram(packet));
         let is_first = outgoing.packets.len() == 1;
         drop(outgoing);
         if is_first {
@@ -215,16 +238,89 @@ impl Shared {
         Ok(())
     }
 
+    /// Queues packets of a thread's stack, as far as there is room; returns their number.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none, and `NetworkDown` if the stack has ended.
+    pub(super) fn send_batch(&self, packets: impl Iterator<Item = Vec<u8>>) -> io::Result<usize> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(io::ErrorKind::NetworkDown.into());
+        }
+        let mut outgoing = lock(&self.outgoing);
+        let before = outgoing.packets.len();
+        let room = MOST_OUTGOING.saturating_sub(before);
+        if room == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        outgoing
+            .packets
+            .extend(packets.take(room).map(Leaving::Packet));
+        let sent = outgoing.packets.len() - before;
+        drop(outgoing);
+        if before == 0 {
+            self.wake_driver();
+        }
+        Ok(sent)
+    }
+
+    /// Ready if there is room for packets. Else the task is woken when there is.
+    pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut outgoing = lock(&self.outgoing);
+        if outgoing.packets.len() < MOST_OUTGOING {
+            return Poll::Ready(());
+        }
+        outgoing.blocked.push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The lanes of the threads with connections. Keep the lock for a moment only.
+    pub(super) fn lanes(&self) -> MutexGuard<'_, Lanes> {
+        lock(&self.lanes)
+    }
+
+    /// Gives the current thread a stack with connections of its own, if there is one for it: the end of its lane, and the
+    /// stack.
+    pub(super) fn take_lane(
+        self: &Arc<Self>,
+        runtime: Rc<Inner>,
+    ) -> Option<(LaneEnd, Stack<Buffer>)> {
+        let mut lanes = lock(&self.lanes);
+        let place = lanes.lanes.iter().position(Option::is_none)?;
+        let lane = Arc::new(Lane::new(place as u32 + 1));
+        lanes.lanes[place] = Some(lane.clone());
+        drop(lanes);
+        let mut settings = self.settings.clone();
+        settings.steering = settings
+            .steering
+            .map(|steering| steering.of_stack(lane.number));
+        let key = HashKey([random(), random()]);
+        let stack = Stack::new(settings, self.routes.clone(), key);
+        Some((LaneEnd::new(runtime, self.clone(), lane), stack))
+    }
+
+    /// Ends the part of a thread with connections.
+    pub(super) fn give_lane_back(&self, lane: &Lane) {
+        let mut lanes = lock(&self.lanes);
+        let counts = lane.counts();
+        lanes.ended.add(&counts);
+        lanes.lanes[lane.number as usize - 1] = None;
+    }
+
+    /// Whether the stack has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
     /// Takes the packets that wait, for [`send_all`](Self::send_all).
-    pub(super) fn take_packets(&self) -> VecDeque<Vec<u8>> {
+    pub(super) fn take_packets(&self) -> VecDeque<Leaving> {
         mem::take(&mut lock(&self.outgoing).packets)
     }
 
     /// Passes packets to `send`, which returns those that must wait longer.
     pub(super) fn send_all(
         &self,
-        mut packets: VecDeque<Vec<u8>>,
-        mut send: impl FnMut(Vec<u8>) -> Result<(), Vec<u8>>,
+        mut packets: VecDeque<Leaving>,
+        mut send: impl FnMut(Leaving) -> Result<(), Leaving>,
     ) {
         while let Some(packet) = packets.pop_front() {
             if let Err(packet) = send(packet) {
@@ -268,7 +364,7 @@ impl Shared {
     ) -> Option<Datagram<Chunk>> {
         let endpoint = RingEndpoint {
             routes: &self.routes,
-            link_address: self.link_address,
+            link_address: self.settings.link_address,
             local: socket.local,
             remote,
         };
@@ -378,102 +474,8 @@ impl Shared {
         let blocked = mem::take(&mut outgoing.blocked);
         drop(outgoing);
         blocked.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// The channel of a socket of another thread. With NI-LRP it has what does not come by the socket's ring.
-pub(super) struct SharedSocket {
-    /// The address and port that it is bound to.
-    pub(super) local: SocketAddr,
-    /// The ring, while the socket is open.
-    pub(super) ring: Option<Weak<RingChannel>>,
-    limits: Limits,
-    state: Mutex<State>,
-    counts: Mutex<ReceiverCounts>,
-}
-
-#[derive(Default)]
-struct State {
-    packets: VecDeque<Pending<Chunk>>,
-    bytes: usize,
-    receivers: Vec<Waker>,
-    error: Option<NetworkError>,
-}
-
-impl SharedSocket {
-    pub(super) fn new(local: SocketAddr, ring: Option<&SocketRing>, limits: Limits) -> Self {
-        Self {
-            local,
-            ring: ring.map(|ring| Arc::downgrade(ring.channel())),
-            limits,
-            state: Mutex::default(),
-            counts: Mutex::default(),
-        }
-    }
-
-    /// Whether a packet of `bytes` bytes has no room.
-    pub(super) fn is_full(&self, bytes: usize) -> bool {
-        let state = lock(&self.state);
-        state.packets.len() >= self.limits.packets || bytes > self.limits.bytes - state.bytes
-    }
-
-    /// Queues a packet for which there is room, and wakes the tasks that wait for it.
-    pub(super) fn push(&self, packet: Pending<Chunk>) {
-        let mut state = lock(&self.state);
-        state.bytes += packet.bytes();
-        state.packets.push_back(packet);
-        let receivers = mem::take(&mut state.receivers);
-        drop(state);
-        receivers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Notes an error that the network has reported.
-    pub(super) fn fail(&self, error: NetworkError) {
-        let mut state = lock(&self.state);
-        state.error = Some(error);
-        let receivers = mem::take(&mut state.receivers);
-        drop(state);
-        receivers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Ready if there is a packet or an error. Else the task is woken when there is one.
-    pub(super) fn poll_ready(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut state = lock(&self.state);
-        if state.error.is_some() || !state.packets.is_empty() {
-            return Poll::Ready(());
-        }
-        if !state.receivers.iter().any(|old| old.will_wake(cx.waker())) {
-            state.receivers.push(cx.waker().clone());
-        }
-        Poll::Pending
-    }
-
-    /// Takes the error that the network has reported.
-    pub(super) fn take_error(&self) -> Option<NetworkError> {
-        lock(&self.state).error.take()
-    }
-
-    /// Takes the next packet, if there is one.
-    pub(super) fn next(&self) -> Option<Pending<Chunk>> {
-        lock(&self.state).pop()
-    }
-
-    /// Counts a datagram that the socket has taken out of this channel.
-    pub(super) fn count_datagram(&self) {
-        lock(&self.counts).datagrams += 1;
-    }
-
-    /// Takes the counts of what the socket has done.
-    pub(super) fn take_counts(&self) -> ReceiverCounts {
-        mem::take(&mut lock(&self.counts))
-    }
-}
-
-impl State {
-    fn pop(&mut self) -> Option<Pending<Chunk>> {
-        let packet = self.packets.pop_front()?;
-        self.bytes -= packet.bytes();
-        Some(packet)
+        let lanes = lock(&self.lanes).lanes.clone();
+        lanes.iter().flatten().for_each(|lane| lane.close());
     }
 }
 

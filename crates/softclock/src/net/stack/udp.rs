@@ -34,7 +34,7 @@ impl StackUdp {
     /// Binds a socket to `address`, if the runtime has a stack and the address is one of the stack's or unspecified.
     /// An unspecified address of IPv6 receives no packets of IPv4.
     pub(crate) fn bind(address: SocketAddr, options: &BindOptions) -> Option<io::Result<Self>> {
-        let driver = Driver::current()?;
+        let driver = Driver::current().filter(|driver| !driver.is_without_device())?;
         let is_group =
             || driver.ports().is_none() && driver.stack.borrow().is_own_or_group(address.ip());
         let is_own = driver.owns(Transport::Udp, address) || is_group();

@@ -70,7 +70,11 @@ impl Driver {
 
     /// The ports of a stack that shares the host's addresses.
     pub(in super::super) fn ports(&self) -> Option<&[(Transport, u16)]> {
-        self.host.as_ref().map(|host| &host.ports[..])
+        match (&self.host, self.interface.lane()) {
+            (Some(host), _) => Some(&host.ports),
+            (None, Some(lane)) => lane.shared().ports.as_deref(),
+            (None, None) => None,
+        }
     }
 
     /// Whether a socket at this address belongs to the stack.

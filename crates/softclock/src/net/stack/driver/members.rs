@@ -11,24 +11,25 @@ use softclock_net::drops::DropReason;
 use softclock_net::stack::{EndpointId, Stack};
 
 use super::Driver;
-use crate::net::stack::open::random;
-use crate::net::stack::shared::{Change, Shared, SharedSocket};
+use crate::net::stack::lane::Leaving;
+use crate::net::stack::random::random;
+use crate::net::stack::shared::{Change, Shared, SharedParts, SharedSocket};
 
 impl Driver {
     /// The part that other threads reach. Ports that are bound already are reserved in it.
     pub(in super::super) fn share(&self) -> Arc<Shared> {
         let shared = self.shared.get_or_init(|| {
             let stack = self.stack.borrow();
-            let shared = Shared::new(
-                stack.routes().clone(),
-                stack.settings(),
-                self.ports(),
-                self.interface
-                    .channels()
-                    .map(|channels| channels.all().clone()),
-                self.capture.clone(),
-                random(),
-            );
+            let channels = self.interface.channels();
+            let shared = Shared::new(SharedParts {
+                link: self.link.clone(),
+                routes: stack.routes().clone(),
+                settings: stack.settings().clone(),
+                ports: self.ports().map(Vec::from),
+                channels: channels.map(|channels| channels.all().clone()),
+                capture: self.capture.clone(),
+                seed: random(),
+            });
             for id in self.sockets.borrow().keys() {
                 if let Some(local) = stack.bound(*id) {
                     shared.reserve(local);
@@ -88,7 +89,11 @@ impl Driver {
             if stack.frames_waiting() >= stack.settings().send_queue {
                 return Err(packet);
             }
-            if stack.send_packet(now, packet).is_err() {
+            let sent = match packet {
+                Leaving::Datagram(packet) => stack.send_packet(now, packet),
+                Leaving::Packet(packet) => stack.forward(now, packet),
+            };
+            if sent.is_err() {
                 shared.count_drop(DropReason::NoRoute);
             }
             Ok(())

@@ -10,7 +10,7 @@ use softclock_net::stack::{BindError, Stack, TcpId, TcpListenSettings, TcpListen
 use softclock_net::tcp::state::State;
 
 use super::Driver;
-use crate::net::stack::open::random;
+use crate::net::stack::random::random;
 use crate::net::stack::udp::bind_error;
 
 impl Driver {
@@ -99,7 +99,7 @@ impl Driver {
     /// Whether a connection to this address is opened by the stack: one that it has a route to, loopback excepted. A stack
     /// that shares the host's addresses opens none, since it receives nothing at the ports that it would choose.
     pub(in super::super) fn reaches(&self, remote: IpAddr) -> bool {
-        self.host.is_none()
+        self.ports().is_none()
             && !remote.is_loopback()
             && self.stack.borrow().routes().source_for(remote).is_some()
     }
