@@ -1,9 +1,10 @@
 //! A stack at the addresses of the host: the host keeps all ports but those that are served.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Output, Stdio};
 use std::thread;
+use std::time::Duration;
 
 use crate::lab::{Carrier, Lab, PATIENCE, Server, content, eventually, lab};
 
@@ -197,4 +198,41 @@ fn what_cannot_be_shared_is_refused_with_advice() {
         .output()
         .expect("nsenter is installed");
     assert!(!output.status.success());
+}
+
+#[test]
+fn several_threads_serve_at_the_host_s_address() {
+    let lab = lab!(Carrier::Xdp);
+    let _server = lab.start(command(&lab, &["--listen", ":80", "--threads", "2"]));
+    for _ in 0..10 {
+        let output = get(&lab, &format!("http://{HOST}/small"));
+        assert!(output.stdout == content(1024), "{output:?}");
+    }
+}
+
+#[test]
+fn datagrams_are_echoed_at_the_host_s_address() {
+    let lab = lab!(Carrier::Xdp);
+    for architecture in ["soft-lrp", "ni-lrp"] {
+        let mut program = lab.server.command(env!("CARGO_BIN_EXE_softclock"));
+        program.args(["echo", "--dev", "host", "--address", "host", "--quiet"]);
+        let child = program.args(["--architecture", architecture]).spawn();
+        let mut child = child.expect("nsenter is installed");
+        let client = lab.client().inside(|| UdpSocket::bind("10.78.0.1:0"));
+        let client = client.expect("a namespace").expect("an address");
+        client.connect((HOST, 7)).expect("a route");
+        client
+            .set_read_timeout(Some(Duration::from_millis(50)))
+            .expect("an option");
+        // The host refuses datagrams until the command has begun.
+        eventually(|| {
+            let _ = client.send(b"hello");
+            let mut answer = [0; 16];
+            client
+                .recv(&mut answer)
+                .is_ok_and(|count| &answer[..count] == b"hello")
+        });
+        child.kill().expect("our own child");
+        child.wait().expect("our own child");
+    }
 }
