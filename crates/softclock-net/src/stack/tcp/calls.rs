@@ -344,6 +344,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             endpoint.listed.insert(Listed::STARVED);
             self.tcp.starved.push_back(id.0);
         }
+        if !is_ready && interest.writable {
+            endpoint.connection.await_room();
+        }
         if !is_ready {
             endpoint.owner = endpoint.owner.waiting_for(interest);
         }
