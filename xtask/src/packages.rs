@@ -41,6 +41,11 @@ const PACKAGES: &[Package] = &[
         purpose: "the server ours is compared with",
     },
     Package {
+        name: "nftables",
+        holds: Program("nft"),
+        purpose: "guards the server ours is compared with from SYNs",
+    },
+    Package {
         name: "haproxy",
         holds: Program("haproxy"),
         purpose: "the proxy ours is compared with",

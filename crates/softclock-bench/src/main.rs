@@ -20,7 +20,7 @@ use softclock_bench::output::json::{self, Record};
 use softclock_bench::output::page::{self, Outcome};
 use softclock_bench::output::report::{Context, Experiment, Report};
 use softclock_bench::output::{file, measurements, svg, table};
-use softclock_bench::servers::{proxy, serve};
+use softclock_bench::servers::{ServeOptions, proxy, serve};
 
 /// Measures the tables and figures of the papers on this machine, beside today's peers.
 #[derive(Parser)]
@@ -50,7 +50,7 @@ enum Command {
     Flows(Flows),
     /// Runs the server of `softclock serve`, for experiments that need it in a separate process.
     #[command(hide = true)]
-    Serve(Serve),
+    Serve(ServeOptions),
     /// Runs the server of `softclock proxy`, for experiments that need it in a separate process.
     #[command(hide = true)]
     Proxy(Proxy),
@@ -97,17 +97,6 @@ struct Pages {
 }
 
 #[derive(Args)]
-struct Serve {
-    /// Address to listen on.
-    address: SocketAddr,
-    /// Directory of the files to serve; without it, the server answers with a built-in page.
-    directory: Option<PathBuf>,
-    /// Marks each trigger state by a store to an address that the server prints at its start.
-    #[arg(long)]
-    mark: bool,
-}
-
-#[derive(Args)]
 struct Proxy {
     /// Address to listen on.
     address: SocketAddr,
@@ -143,7 +132,7 @@ fn main() -> ExitCode {
             .and_then(|text| show(&text)),
         Command::Hold(hold) => hold.execute().map_err(went_wrong),
         Command::Flows(flows) => flows.send().map_err(|error| failure(1, error.to_string())),
-        Command::Serve(serve) => serve.execute(),
+        Command::Serve(options) => serve(&options).map_err(|error| failure(1, error.to_string())),
         Command::Proxy(proxy) => proxy.execute(),
         Command::Sleep(Sleep { kind, order }) => {
             sleepers::sleep(kind, order).map_err(|error| failure(1, error.to_string()))
@@ -263,13 +252,6 @@ impl Pages {
             save_file(&self.directory.join(name), &page)?;
         }
         Ok(())
-    }
-}
-
-impl Serve {
-    fn execute(&self) -> Result<(), Failure> {
-        serve(self.address, self.directory.as_deref(), self.mark)
-            .map_err(|error| failure(1, error.to_string()))
     }
 }
 

@@ -31,8 +31,6 @@ pub enum StartError {
     Runtime(io::Error),
     /// The server's own network stack cannot be opened.
     Stack(StackError),
-    /// A server with a network stack of its own was asked to have several threads.
-    StackThreads,
     /// The access log cannot be opened for writing.
     AccessLog(PathBuf, io::Error),
     /// The certificate or its key cannot be used.
@@ -76,9 +74,6 @@ impl fmt::Display for StartError {
             }
             Self::Runtime(error) => write!(f, "cannot start the runtime: {error}"),
             Self::Stack(error) => write!(f, "cannot open the stack: {error}"),
-            Self::StackThreads => {
-                f.write_str("cannot serve on a stack with several threads: it belongs to one")
-            }
             Self::AccessLog(path, error) => {
                 write!(f, "cannot write the access log {}: ", path.display())?;
                 explain_log(f, error)
@@ -132,7 +127,6 @@ impl std::error::Error for StartError {
             | Self::PlainOnly(_)
             | Self::SlowBurst { .. }
             | Self::Repeated(_)
-            | Self::StackThreads
             | Self::NoUpstream => None,
         }
     }

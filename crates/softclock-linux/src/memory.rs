@@ -45,6 +45,12 @@ impl Memory {
     }
 }
 
+// SAFETY: a mapping belongs to the process, not to a thread. This type does not access the memory: each user argues for its
+// own accesses.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
 impl Drop for Memory {
     fn drop(&mut self) {
         // SAFETY: this value mapped the memory, and no reference to it is left. A failure leaves it mapped.

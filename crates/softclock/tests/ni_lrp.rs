@@ -3,9 +3,9 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket as KernelSocket};
-use std::pin::pin;
-use std::sync::Arc;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use softclock::Runtime;
@@ -77,8 +77,16 @@ impl Lab {
     /// A socket of the peer's kernel that is connected to this socket of the stack.
     fn peer_of(&self, socket: &UdpSocket, address: &str) -> KernelSocket {
         let ip: IpAddr = address.parse().unwrap();
-        let there = SocketAddr::new(ip, socket.local_addr().unwrap().port());
-        let any = if ip.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        self.peer_at(SocketAddr::new(ip, socket.local_addr().unwrap().port()))
+    }
+
+    /// A socket of the peer's kernel that is connected to this address and port.
+    fn peer_at(&self, there: SocketAddr) -> KernelSocket {
+        let any = if there.is_ipv4() {
+            "0.0.0.0:0"
+        } else {
+            "[::]:0"
+        };
         let open = || {
             let peer = KernelSocket::bind(any)?;
             peer.connect(there)?;
@@ -411,18 +419,144 @@ fn a_chosen_port_is_free_at_all_addresses() {
     );
 }
 
+/// Runs `test` in a runtime of another thread that has joined the stack.
+fn in_another_thread<R: Send + 'static>(
+    stack: &Stack,
+    test: impl AsyncFnOnce() -> R + Send + 'static,
+) -> Pin<Box<dyn Future<Output = R>>> {
+    let share = stack.share();
+    let thread = std::thread::spawn(move || {
+        let runtime = Runtime::new().unwrap();
+        runtime.block_on(async {
+            share.join().unwrap();
+            let limited = softclock::timeout(LIMIT, test());
+            limited.await.expect("the test hangs")
+        })
+    });
+    Box::pin(async {
+        while !thread.is_finished() {
+            softclock::sleep(Duration::from_millis(1)).await;
+        }
+        thread.join().unwrap()
+    })
+}
+
+/// Once the peer knows the link address, datagrams reach a socket of another thread while the thread that opened the stack
+/// does nothing at all.
 #[test]
-fn other_threads_cannot_share_it() {
+fn another_thread_receives_from_a_ring_of_its_own() {
     let lab = lab!();
     lab.run(
         |_| {},
         async |stack| {
-            let share = stack.share();
-            let other = std::thread::spawn(move || {
-                Runtime::new().unwrap().block_on(async { share.join() })
+            let (to_peer, at) = mpsc::channel();
+            let (paused, pause) = mpsc::channel::<()>();
+            let (resume, resumed) = mpsc::channel::<()>();
+            let other = in_another_thread(&stack, async move || {
+                let socket = UdpSocket::bind(([10, 78, 0, 7], 0)).unwrap();
+                to_peer.send(socket.local_addr().unwrap()).unwrap();
+                let mut buffer = [0; 16];
+                let (length, source) = socket.recv_from(&mut buffer).await.unwrap();
+                socket.send_to(&buffer[..length], source).await.unwrap();
+                pause.recv().unwrap();
+                for number in 0..100u8 {
+                    assert_eq!(socket.recv(&mut buffer).await.unwrap(), 1);
+                    assert_eq!(buffer[0], number);
+                }
+                resume.send(()).unwrap();
             });
-            let joined = other.join().unwrap();
-            assert!(matches!(joined, Err(StackError::OneThread)), "{joined:?}");
+            let there = at.recv().unwrap();
+            let peer = lab.peer_at(there);
+            peer.send(b"first").unwrap();
+            assert_eq!(answer(&peer, &mut [0; 16]).await.unwrap(), 5);
+            paused.send(()).unwrap();
+            for number in 0..100u8 {
+                peer.send(&[number]).unwrap();
+            }
+            // This thread blocks, and so does its driver.
+            resumed.recv().unwrap();
+            other.await;
+            let counts = stack.report().counts;
+            assert_eq!(counts.to_channels, 101);
+            assert_eq!((counts.datagrams_received, counts.datagrams_sent), (101, 1));
+            assert_eq!(stack.report().drops.total(), 0);
+        },
+    );
+}
+
+/// Strangers to a connected socket are refused by the thread that opened the stack, up to the limit of such answers.
+#[test]
+fn another_thread_hears_its_peer_and_others_are_refused() {
+    let lab = lab!();
+    lab.run(
+        |options| options.channel.packets = 8,
+        async |stack| {
+            let (to_peer, at) = mpsc::channel();
+            let (to_socket, from_peer) = mpsc::channel();
+            let other = in_another_thread(&stack, async move || {
+                let socket = UdpSocket::bind(([10, 78, 0, 7], 0)).unwrap();
+                to_peer.send(socket.local_addr().unwrap()).unwrap();
+                let mut buffer = [0; 16];
+                let (length, source) = socket.recv_from(&mut buffer).await.unwrap();
+                socket.connect(source).unwrap();
+                socket.send(&buffer[..length]).await.unwrap();
+                assert_eq!(socket.recv(&mut buffer).await.unwrap(), 4);
+                // The rest finds the ring full, or waits in it when the socket is closed.
+                from_peer.recv().unwrap();
+            });
+            let there = at.recv().unwrap();
+            let [peer, stranger] = [(); 2].map(|()| lab.peer_at(there));
+            peer.send(b"first").unwrap();
+            assert_eq!(answer(&peer, &mut [0; 16]).await.unwrap(), 5);
+            stranger.send(b"stranger").unwrap();
+            let error = answer(&stranger, &mut [0; 16]).await.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+            peer.send(b"peer").unwrap();
+            for _ in 0..20 {
+                peer.send(b"flood").unwrap();
+            }
+            softclock::sleep(Duration::from_millis(10)).await;
+            to_socket.send(()).unwrap();
+            other.await;
+            let report = stack.report();
+            let [refused, full, closed] = [
+                DropReason::PortUnreachable,
+                DropReason::ChannelFull,
+                DropReason::Closed,
+            ]
+            .map(|reason| report.drops.of(reason));
+            assert_eq!(refused, 1, "{report:?}");
+            assert!(full > 0 && closed <= 8 && full + closed == 20, "{report:?}");
+            assert_eq!(report.counts.datagrams_received, 2);
+        },
+    );
+}
+
+#[test]
+fn threads_cannot_bind_one_port() {
+    let lab = lab!();
+    lab.run(
+        |options| options.sockets = 2,
+        async |stack| {
+            let mine = UdpSocket::bind(([10, 78, 0, 7], 4000)).unwrap();
+            let other = in_another_thread(&stack, async || {
+                let bind = |ip: [u8; 4], port| UdpSocket::bind((ip, port));
+                let busy = bind([10, 78, 0, 7], 4000).unwrap_err();
+                assert_eq!(busy.kind(), ErrorKind::AddrInUse);
+                let at_all = bind([0; 4], 4000).unwrap_err();
+                assert_eq!(at_all.kind(), ErrorKind::AddrInUse);
+                // A ring is free again as soon as its socket is closed.
+                for _ in 0..10 {
+                    drop(bind([10, 78, 0, 7], 0).unwrap());
+                }
+                let socket = bind([10, 78, 0, 7], 0).unwrap();
+                let error = bind([10, 78, 0, 7], 0).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::QuotaExceeded);
+                socket.local_addr().unwrap()
+            });
+            let theirs = other.await;
+            drop(mine);
+            UdpSocket::bind(theirs).unwrap();
         },
     );
 }

@@ -10,6 +10,7 @@ pub mod pspacer;
 pub mod serve;
 pub mod servers;
 pub mod soft_timers;
+pub mod tcp;
 pub mod wan;
 
 /// All experiments, in the order in which `list` shows them and `run all` runs them.
@@ -43,10 +44,15 @@ pub const ALL: &[&Experiment] = &[
     &pspacer::tolerance::EXPERIMENT,
     &lrp::figure_3::EXPERIMENT,
     &lrp::figure_4::EXPERIMENT,
+    &lrp::figure_5::EXPERIMENT,
     &lrp::step::EXPERIMENT,
     &lrp::table_1::EXPERIMENT,
+    &lrp::table_1_tcp::EXPERIMENT,
     &lrp::table_2::EXPERIMENT,
     &lrp::demultiplexer::EXPERIMENT,
+    &tcp::serve::EXPERIMENT,
+    &tcp::loss::EXPERIMENT,
+    &tcp::cost::EXPERIMENT,
     &wan::delay::EXPERIMENT,
     &burst::speed::EXPERIMENT,
     &serve::head::EXPERIMENT,

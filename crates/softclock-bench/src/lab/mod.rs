@@ -2,9 +2,11 @@
 
 pub mod bridge;
 pub mod busy_server;
+pub mod frames;
 pub mod hostile;
 pub mod lrp;
 pub mod proxy_stage;
 pub mod readiness;
 pub mod simulation;
 pub mod sleepers;
+pub mod tcp;

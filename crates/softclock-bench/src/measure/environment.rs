@@ -119,7 +119,8 @@ fn unknown() -> String {
 /// Returns the direct dependencies of this crate that are peers: without the workspace's crates and those that the
 /// framework and its tests use.
 fn peers(lock: &str) -> BTreeMap<String, String> {
-    const NOT_PEERS: [&str; 9] = [
+    const NOT_PEERS: [&str; 10] = [
+        "bytes",
         "clap",
         "futures-lite",
         "proptest",

@@ -1,5 +1,6 @@
 //! The methods of measurement, and the machine on which results were measured.
 
+pub mod busy;
 pub mod calls;
 pub mod environment;
 pub mod perf;

@@ -28,6 +28,15 @@ pub struct Library {
     pub link: &'static [&'static str],
 }
 
+/// A module of Go that a program imports.
+#[derive(Clone, Copy, Debug)]
+pub struct Module {
+    /// Its path.
+    pub path: &'static str,
+    /// Its version.
+    pub version: &'static str,
+}
+
 /// A compiled peer.
 #[derive(Debug)]
 pub struct Compiled {
@@ -88,6 +97,44 @@ impl Workshop {
         compiler.envs([("GOTOOLCHAIN", "local"), ("GO111MODULE", "off")]);
         output(&mut compiler).map_err(install)?;
         Ok(Compiled { program, version })
+    }
+
+    /// Compiles a Go program of one file that imports a module, if Go has the module and its dependencies already: an
+    /// experiment downloads nothing.
+    ///
+    /// # Errors
+    /// The missing program or module, as a sentence for a report's notes.
+    pub fn go_module(&self, source: Source, module: Module) -> Result<Compiled, String> {
+        let Module { path, version } = module;
+        let install = |why| {
+            let command = format!("go mod init bench; go get {path}@{version}; go build");
+            format!(
+                "{path} is left out: {why}; in a directory with {}: {command}",
+                source.0
+            )
+        };
+        output(Command::new("go").args(["env", "GOVERSION"])).map_err(install)?;
+        let description = format!("module bench\n\ngo 1.22\n\nrequire {path} {version}\n");
+        let (source, program) = self.place(&[source])?;
+        let written = fs::write(self.directory.path().join("go.mod"), description);
+        written.map_err(|error| install(error.to_string()))?;
+        let mut compiler = Command::new("go");
+        compiler
+            .args(["build", "-mod=mod", "-o"])
+            .arg(&program)
+            .arg(source);
+        compiler.current_dir(self.directory.path());
+        compiler.envs([
+            ("GOTOOLCHAIN", "local"),
+            ("GOPROXY", "off"),
+            ("GOSUMDB", "off"),
+            ("GOFLAGS", "-mod=mod"),
+        ]);
+        output(&mut compiler).map_err(install)?;
+        Ok(Compiled {
+            program,
+            version: version.to_owned(),
+        })
     }
 
     /// Writes the sources; returns the paths of the first one and of its program.

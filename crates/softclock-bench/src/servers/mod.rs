@@ -19,9 +19,11 @@ use std::time::{Duration, Instant};
 use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, Signal, kill_process};
 use softclock_linux::child::end_with_parent;
+use softclock_testing::lab::Namespace;
 
 pub use proxies::{BESIDE_PEERS, ProxyKind};
-pub use softclock::{proxy, serve};
+pub(crate) use softclock::command as softclock_command;
+pub use softclock::{ServeOptions, StackArguments, proxy, serve};
 
 /// A web server to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +87,7 @@ impl Kind {
     /// The program is not installed, does not start or does not listen; the error has its output.
     pub fn start(self, root: &Path) -> io::Result<Server> {
         Server::start(|address, directory| match self {
-            Self::Softclock => softclock::command(root, address),
+            Self::Softclock => softclock::command(Some(root), address),
             Self::Nginx(files) => nginx::command(files, root, address, directory),
             Self::Caddy(garbage) => caddy::command(garbage, root, address, directory),
         })
@@ -106,9 +108,38 @@ impl Server {
         command: impl FnOnce(SocketAddr, &Path) -> io::Result<Command>,
     ) -> io::Result<Self> {
         let [address] = free_addresses()?;
+        let mut server = Self::spawn(address, |directory| command(address, directory))?;
+        server.wait_until(PATIENCE, || TcpStream::connect(address).is_ok())?;
+        Ok(server)
+    }
+
+    /// Starts the command that `command` returns for a new directory in a namespace, where it listens on `address`.
+    /// Returns when `accepts` returns true.
+    pub(crate) fn start_in(
+        namespace: &Namespace,
+        address: SocketAddr,
+        command: impl FnOnce(&Path) -> io::Result<Command>,
+        accepts: impl Fn() -> bool,
+    ) -> io::Result<Self> {
+        let inside = |directory: &Path| {
+            let command = command(directory)?;
+            let program = command.get_program().to_string_lossy().into_owned();
+            let mut inside = namespace.command(&program);
+            inside.args(command.get_args());
+            Ok(inside)
+        };
+        let mut server = Self::spawn(address, inside)?;
+        server.wait_until(LONG_PATIENCE, accepts)?;
+        Ok(server)
+    }
+
+    fn spawn(
+        address: SocketAddr,
+        command: impl FnOnce(&Path) -> io::Result<Command>,
+    ) -> io::Result<Self> {
         let directory = tempfile::tempdir()?;
         readable_by_all(directory.path())?;
-        let mut command = command(address, directory.path())?;
+        let mut command = command(directory.path())?;
         let log = File::create(directory.path().join(LOG))?;
         end_with_parent(&mut command)
             // softclock's servers end when this pipe is closed.
@@ -116,19 +147,17 @@ impl Server {
             // A file rather than a pipe, which could fill and block the server.
             .stdout(log.try_clone()?)
             .stderr(log);
-        let mut server = Self {
+        Ok(Self {
             child: command.spawn()?,
             address,
             directory,
-        };
-        server.wait_until_it_listens()?;
-        Ok(server)
+        })
     }
 
-    fn wait_until_it_listens(&mut self) -> io::Result<()> {
+    fn wait_until(&mut self, patience: Duration, accepts: impl Fn() -> bool) -> io::Result<()> {
         let start = Instant::now();
-        while TcpStream::connect(self.address).is_err() {
-            if self.child.try_wait()?.is_some() || start.elapsed() > PATIENCE {
+        while !accepts() {
+            if self.child.try_wait()?.is_some() || start.elapsed() > patience {
                 let said = fs::read_to_string(self.directory.path().join(LOG)).unwrap_or_default();
                 let said = said.trim().replace('\n', " ");
                 return Err(io::Error::other(format!(
@@ -152,6 +181,14 @@ impl Server {
     /// The server has ended.
     pub fn cpu_time(&self) -> io::Result<Duration> {
         self.processes().into_iter().map(cpu_time).sum()
+    }
+
+    /// Returns the memory of its processes that is resident, in bytes.
+    ///
+    /// # Errors
+    /// The server has ended.
+    pub fn resident_bytes(&self) -> io::Result<u64> {
+        self.processes().into_iter().map(resident_bytes).sum()
     }
 
     /// Returns the ids of its processes.
@@ -225,6 +262,15 @@ pub(crate) fn cpu_time(id: u32) -> io::Result<Duration> {
     Ok(Duration::from_secs(ticks) / clock_ticks_per_second() as u32)
 }
 
+/// Returns the resident memory of a process, in bytes.
+pub(crate) fn resident_bytes(id: u32) -> io::Result<u64> {
+    let status = fs::read_to_string(format!("/proc/{id}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kilobytes =
+        line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    Ok(kilobytes.ok_or(io::ErrorKind::InvalidData)? << 10)
+}
+
 /// Returns `utime` plus `stime`, fields 14 and 15 of `proc_pid_stat(5)`. The second field is the program's name, which
 /// may contain any character, so parsing starts after it.
 fn cpu_ticks(stat: &str) -> Option<u64> {
@@ -266,6 +312,9 @@ const LOG: &str = "log";
 /// The time within which a server must start or end.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The same for a server that runs in an emulator.
+const LONG_PATIENCE: Duration = Duration::from_secs(60);
+
 const LOOK_UP: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
@@ -278,5 +327,6 @@ mod tests {
         assert_eq!(cpu_ticks(stat), Some(42));
         assert_eq!(cpu_ticks("7 (a) S 1"), None);
         assert!(cpu_time(std::process::id()).is_ok());
+        assert!(resident_bytes(std::process::id()).is_ok_and(|bytes| bytes > 0));
     }
 }

@@ -41,6 +41,24 @@ pub(super) fn command(
     start(&configuration(2048, &server), directory)
 }
 
+/// Returns the command of a server that holds as many connections as `descriptors` allow, and silent ones for an hour.
+pub(crate) fn of_many(
+    files: Files,
+    root: &Path,
+    address: SocketAddr,
+    descriptors: u64,
+    directory: &Path,
+) -> io::Result<Command> {
+    let (lines, root) = (files.lines(), root.display());
+    let server = format!(
+        "{lines} client_header_timeout 1h; keepalive_timeout 1h;
+             server {{ listen {address} backlog=4096 reuseport; root {root}; }}"
+    );
+    // The other descriptors are for files, listeners and logs.
+    let connections = descriptors.saturating_sub(100);
+    start(&configuration(connections, &server), directory)
+}
+
 impl Files {
     const fn lines(self) -> &'static str {
         match self {

@@ -4,8 +4,8 @@
 
 use std::error::Error;
 use std::io;
-use std::net::SocketAddr;
-use std::path::Path;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
@@ -14,11 +14,103 @@ use std::time::Duration;
 use ::softclock::EventContext;
 use ::softclock::events::Mechanism;
 use ::softclock::fs::raise_descriptor_limit;
+use ::softclock::net::stack::{Architecture, LinkAddress, Prefix, StackMechanism, StackOptions};
+use ::softclock::net::{TcpListener, UdpSocket};
+use clap::Args;
 use softclock_http::{Proxy, ProxyOptions, Served, Server, Settings, Site};
 
-pub(super) fn command(root: &Path, address: SocketAddr) -> io::Result<Command> {
+/// Arguments of `serve`.
+#[derive(Args, Debug)]
+pub struct ServeOptions {
+    /// Address to listen on.
+    address: SocketAddr,
+    /// Directory of the files to serve; without it, the server answers with a built-in page.
+    directory: Option<PathBuf>,
+    /// Marks each trigger state by a store to an address that the server prints at its start.
+    #[arg(long)]
+    mark: bool,
+    /// Address at which connections are not accepted and datagrams not read.
+    #[arg(long)]
+    silent: Option<SocketAddr>,
+    #[command(flatten)]
+    stack: StackArguments,
+}
+
+/// A network stack of the server's own.
+#[derive(Args, Clone, Debug)]
+pub struct StackArguments {
+    /// Its interface.
+    #[arg(long)]
+    pub dev: Option<String>,
+    /// Its address with the prefix of its network.
+    #[arg(long, requires = "dev")]
+    pub stack_address: Option<Prefix>,
+    /// Its address on the link.
+    #[arg(long, requires = "dev")]
+    pub link_address: Option<LinkAddress>,
+    /// Its router.
+    #[arg(long, requires = "dev")]
+    pub gateway: Option<IpAddr>,
+    /// Whether it uses AF_PACKET instead of AF_XDP.
+    #[arg(long, requires = "dev")]
+    pub packet: bool,
+    /// The receive architecture.
+    #[arg(long, requires = "dev", value_parser = architecture)]
+    pub architecture: Option<Architecture>,
+}
+
+impl StackArguments {
+    fn options(&self) -> Option<StackOptions> {
+        let mut options = StackOptions::new(self.dev.clone()?);
+        options.mechanism = match self.packet {
+            true => StackMechanism::Packet,
+            false => StackMechanism::Xdp,
+        };
+        options.addresses.extend(self.stack_address);
+        options.gateways.extend(self.gateway);
+        options.link_address = self.link_address;
+        options.architecture = self.architecture.unwrap_or_default();
+        Some(options)
+    }
+
+    /// Returns the arguments that parse to this.
+    pub(crate) fn to_words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        let mut add = |name: &str, value: Option<String>| {
+            if let Some(value) = value {
+                words.extend([format!("--{name}"), value]);
+            }
+        };
+        add("dev", self.dev.clone());
+        add(
+            "stack-address",
+            self.stack_address.map(|prefix| prefix.to_string()),
+        );
+        add(
+            "link-address",
+            self.link_address.map(|address| address.to_string()),
+        );
+        add("gateway", self.gateway.map(|address| address.to_string()));
+        add(
+            "architecture",
+            self.architecture.map(|of| of.name().to_owned()),
+        );
+        if self.packet {
+            words.push("--packet".to_owned());
+        }
+        words
+    }
+}
+
+fn architecture(name: &str) -> Result<Architecture, String> {
+    let mut all = Architecture::ALL.into_iter();
+    let found = all.find(|architecture| architecture.name() == name);
+    found.ok_or_else(|| "not the name of an architecture".to_owned())
+}
+
+pub(crate) fn command(root: Option<&Path>, address: SocketAddr) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.arg("serve").arg(address.to_string()).arg(root);
+    command.arg("serve").arg(address.to_string()).args(root);
     Ok(command)
 }
 
@@ -34,18 +126,35 @@ pub(super) fn proxy_command(
     Ok(command)
 }
 
-/// Serves `root`, or the bundled site, on one thread until standard input is closed. With `mark`, prints an address at
-/// the start and stores to it at each trigger state.
+/// Serves the directory, or the bundled site, on one thread until standard input is closed. With `mark`, prints an
+/// address at the start and stores to it at each trigger state.
 ///
 /// # Errors
 /// Those of the server.
-pub fn serve(address: SocketAddr, root: Option<&Path>, mark: bool) -> Result<(), Box<dyn Error>> {
+pub fn serve(options: &ServeOptions) -> Result<(), Box<dyn Error>> {
+    let root = options.directory.as_deref();
     let site = root.map_or(Ok(Site::bundled()), Site::directory)?;
-    let server = Server::with(settings(site.into(), address)?).bind()?;
-    run(server, || {
-        if mark {
+    let mut settings = settings(site.into(), options.address)?;
+    let stack = options.stack.options();
+    if stack.is_some() {
+        // These connections have no descriptors.
+        settings.worker.max_connections = MOST_ON_STACK;
+    }
+    let server = Server::with(settings);
+    let server = match stack {
+        Some(stack) => server.stack(stack),
+        None => server,
+    };
+    run(server.bind()?, || {
+        if options.mark {
             mark_trigger_states();
         }
+        let silent = options.silent.map(|address| {
+            let listener = TcpListener::bind(address)?;
+            Ok::<_, io::Error>((listener, UdpSocket::bind(address)?))
+        });
+        // The experiment cannot go on without them, and shows this error.
+        silent.transpose().expect("the silent sockets can be bound")
     });
     Ok(())
 }
@@ -79,8 +188,8 @@ fn settings(served: Served, address: SocketAddr) -> Result<Settings, Box<dyn Err
     Ok(settings)
 }
 
-/// Runs the server until standard input is closed; calls `first` on its runtime.
-fn run(server: Server, first: impl FnOnce()) {
+/// Runs the server until standard input is closed; calls `first` on its runtime, and keeps its result until the end.
+fn run<R>(server: Server, first: impl FnOnce() -> R) {
     let (closed, end) = async_channel::bounded::<()>(1);
     thread::spawn(move || {
         // Returns at the end of standard input.
@@ -88,7 +197,7 @@ fn run(server: Server, first: impl FnOnce()) {
         drop(closed);
     });
     server.run(async {
-        first();
+        let _kept = first();
         // Closing the channel is the signal, and arrives as an error.
         let _ = end.recv().await;
     });
@@ -101,6 +210,9 @@ fn mark_trigger_states() {
         event.reschedule(0);
     });
 }
+
+/// The most connections of a server with a stack of its own.
+const MOST_ON_STACK: usize = 1 << 20;
 
 /// A mark in a separate cache line.
 #[repr(align(64))]

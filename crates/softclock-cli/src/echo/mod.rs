@@ -18,7 +18,9 @@ use std::time::Duration;
 use clap::Args;
 use futures_lite::future::or;
 use softclock::Runtime;
-use softclock::net::stack::{self, Architecture, Prefix, Stack, StackError, StackOptions};
+use softclock::net::stack::{
+    self, Architecture, Prefix, Stack, StackError, StackOptions, Transport,
+};
 use softclock::net::{RecvBatch, UdpSocket};
 use softclock::signal::{Signal, Signals};
 use softclock_http::{DEFAULT_SOCKET_MODE, ListenAddress, MetricsEndpoint, Place, StartError};
@@ -68,7 +70,8 @@ The stack answers ping and ARP for its addresses, returns UDP datagrams that are
 port 9. It refuses TCP. Datagrams from ports below 1024 are not returned, since two echo services could then keep each \
 other busy for ever.
 
-The addresses must be free: the host keeps its own, and its traffic is untouched. The host and the stack do not reach \
+The addresses must be free, or host: then the services are at the host's addresses on the interface, by AF_XDP, and \
+ping, ARP and all other ports stay the host's. In the first case the host keeps its own, and its traffic is untouched. The host and the stack do not reach \
 each other over an interface that they share; they do over a TAP device, once its end has an address (ip addr add \
 192.0.2.1/24 dev NAME). All is restored when the command ends, even if it is killed. Needs root, or CAP_NET_RAW for \
 AF_PACKET, CAP_NET_ADMIN for a TAP device, and also CAP_BPF for AF_XDP.
@@ -89,6 +92,7 @@ Examples:
   softclock echo --dev tap:sc0 --address 192.0.2.7/24
   softclock echo --dev tap:sc0 --address 192.0.2.7/24 --metrics 127.0.0.1:9180
   softclock echo --dev tap:sc0 --address 192.0.2.7/24 --pcap echo.pcapng --pcap-snaplen 128
+  softclock echo --dev eth0 --address host
   softclock echo --dev eth0 --address 192.0.2.7/24 --address 2001:db8::7/64 --gateway 192.0.2.1
 ";
 
@@ -101,7 +105,7 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
     Runtime::new().map_err(failed)?.block_on(async move {
         let stack = stack::open(&options.stack_options()).map_err(error)?;
         let mut services = Vec::new();
-        for prefix in &options.stack.address {
+        for prefix in stack.addresses() {
             for service in Service::ALL {
                 let address = SocketAddr::new(prefix.address, service.port());
                 let socket = UdpSocket::bind(address).map_err(failed)?;
@@ -143,8 +147,14 @@ impl EchoOptions {
     fn stack_options(&self) -> StackOptions {
         // Never without an interface, as the option is required here.
         let dev = self.stack.dev.clone().unwrap_or_default();
-        let mut options = self.stack.options(dev);
-        options.sockets = (Service::ALL.len() * self.stack.address.len()) as u32;
+        let ports = Service::ALL.map(|service| (Transport::Udp, service.port()));
+        // As many as the host may have.
+        let addresses = match self.stack.shares_host() {
+            true => stack::host_addresses(&dev).map_or(1, |all| all.len()),
+            false => self.stack.address.len(),
+        };
+        let mut options = self.stack.options(dev, ports.into());
+        options.sockets = (Service::ALL.len() * addresses) as u32;
         options.channel.packets = self.channel;
         // The bytes of as many of the longest frames, so that the packets are the limit.
         options.channel.bytes = self.channel.saturating_mul(2048).max(MOST_DATAGRAM);
@@ -158,12 +168,7 @@ impl EchoOptions {
                 continue;
             };
             let host = socket.ip().to_canonical();
-            if self
-                .stack
-                .address
-                .iter()
-                .any(|prefix| prefix.address == host)
-            {
+            if self.stack.own_addresses().any(|own| own.address == host) {
                 return Err(BridgeError(format!(
                     "--metrics {address}: {host} is an address of the stack, which refuses TCP; give one of this host, \
                      such as 127.0.0.1:9180"
@@ -244,17 +249,19 @@ impl Server {
             "xdp" => "AF_XDP",
             _ => "AF_PACKET",
         };
-        let addresses: Vec<_> = options
-            .stack
-            .address
-            .iter()
-            .map(Prefix::to_string)
-            .collect();
+        let addresses = self.stack.addresses();
+        let addresses: Vec<_> = addresses.iter().map(Prefix::to_string).collect();
+        let addresses = addresses.join(" and ");
         let link = self.stack.link_address();
-        eprintln!(
-            "softclock: UDP echo (port 7), discard (9) and ping at {} on {interface}, by {by}; Ctrl-C ends it",
-            addresses.join(" and ")
-        );
+        match options.stack.shares_host() {
+            true => eprintln!(
+                "softclock: UDP echo (port 7) and discard (9) at the host's {addresses} on {interface}, by {by}; Ctrl-C \
+                 ends it"
+            ),
+            false => eprintln!(
+                "softclock: UDP echo (port 7), discard (9) and ping at {addresses} on {interface}, by {by}; Ctrl-C ends it"
+            ),
+        }
         eprintln!(
             "softclock: link address {link}, architecture {}, at most {} packets wait for a service",
             self.architecture.name(),

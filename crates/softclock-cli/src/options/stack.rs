@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use clap::{Args, ValueEnum};
-use softclock::net::stack::{Architecture, LinkAddress, Prefix, StackMechanism, StackOptions};
+use softclock::net::stack::{
+    Architecture, LinkAddress, Prefix, StackMechanism, StackOptions, Transport,
+};
 
 use super::PcapOptions;
 
@@ -16,9 +18,10 @@ pub(crate) struct StackArgs {
     #[arg(long, value_name = "IF")]
     pub(crate) dev: Option<String>,
 
-    /// Address of the stack with its prefix, such as 192.0.2.7/24 or 2001:db8::7/64; may be repeated
-    #[arg(long, value_name = "A/PREFIX", requires = "dev", value_parser = prefix)]
-    pub(crate) address: Vec<Prefix>,
+    /// Address of the stack with its prefix, such as 192.0.2.7/24 or 2001:db8::7/64; may be repeated. Or host: the stack
+    /// takes its ports at the addresses that the host has on the interface, by AF_XDP, and the host keeps all others
+    #[arg(long, value_name = "A/PREFIX|host", requires = "dev", value_parser = address)]
+    pub(crate) address: Vec<StackAddress>,
 
     /// Router of the stack to other networks; once for each version of IP
     #[arg(long, value_name = "A", requires = "dev", value_parser = router)]
@@ -39,6 +42,15 @@ pub(crate) struct StackArgs {
     /// The capture of its frames.
     #[command(flatten)]
     pub(crate) pcap: PcapOptions,
+}
+
+/// A value of `--address`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum StackAddress {
+    /// An address of the stack's own.
+    Own(Prefix),
+    /// The addresses of the host.
+    Host,
 }
 
 /// The values of `--mechanism`.
@@ -66,8 +78,22 @@ pub(crate) enum ArchitectureName {
 }
 
 impl StackArgs {
-    /// The settings of a stack on the interface `dev`.
-    pub(crate) fn options(&self, dev: String) -> StackOptions {
+    /// Whether the stack shares the addresses of the host.
+    pub(crate) fn shares_host(&self) -> bool {
+        self.address.contains(&StackAddress::Host)
+    }
+
+    /// The stack's own addresses.
+    pub(crate) fn own_addresses(&self) -> impl Iterator<Item = Prefix> {
+        let own = |address: &StackAddress| match address {
+            StackAddress::Own(prefix) => Some(*prefix),
+            StackAddress::Host => None,
+        };
+        self.address.iter().filter_map(own)
+    }
+
+    /// The settings of a stack on the interface `dev`. If it shares the addresses of the host, it has these ports.
+    pub(crate) fn options(&self, dev: String, ports: Vec<(Transport, u16)>) -> StackOptions {
         let mut options = StackOptions::new(dev);
         options.mechanism = match self.mechanism {
             MechanismName::Auto => StackMechanism::Auto,
@@ -80,7 +106,8 @@ impl StackArgs {
             ArchitectureName::SoftLrp => Architecture::SoftLrp,
             ArchitectureName::NiLrp => Architecture::NiLrp,
         };
-        options.addresses.clone_from(&self.address);
+        options.addresses = self.own_addresses().collect();
+        options.host_ports = self.shares_host().then_some(ports);
         options.gateways.clone_from(&self.gateway);
         options.link_address = self.link_address;
         options.capture = self.pcap.settings();
@@ -88,9 +115,15 @@ impl StackArgs {
     }
 }
 
-fn prefix(text: &str) -> Result<Prefix, String> {
-    text.parse()
-        .map_err(|_| "write an address and its prefix, such as 192.0.2.7/24".into())
+fn address(text: &str) -> Result<StackAddress, String> {
+    if text == "host" {
+        return Ok(StackAddress::Host);
+    }
+    let prefix = text.parse().map(StackAddress::Own);
+    prefix.map_err(|_| {
+        "write an address and its prefix, such as 192.0.2.7/24, or host for those of this host"
+            .into()
+    })
 }
 
 fn router(text: &str) -> Result<IpAddr, String> {

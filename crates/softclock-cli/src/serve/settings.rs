@@ -1,12 +1,14 @@
 //! Makes the server's settings from the options.
 
 use std::io;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::SystemTime;
 
-use softclock::net::stack::{StackError, StackOptions};
+use softclock::net::stack::{self, StackError, StackOptions, Transport};
 use softclock_http::{
-    AccessLog, InputKind, LogTarget, Settings, StartError, Tls, Validity, WorkerOptions,
+    AccessLog, InputKind, ListenAddress, LogTarget, Place, Settings, StartError, Tls, Validity,
+    WorkerOptions,
 };
 
 use super::program::Program;
@@ -39,16 +41,38 @@ pub(crate) fn make(program: &Program, previous: Option<&Settings>) -> Result<Set
 /// Returns the settings of the server's own network stack, if `--dev` names an interface for one.
 pub(crate) fn stack(program: &Program) -> Result<Option<StackOptions>, StartError> {
     let options = program.server();
-    let stack = options
-        .stack
-        .dev
-        .clone()
-        .map(|dev| options.stack.options(dev));
+    let stack = options.stack.dev.clone().map(|dev| {
+        let ports = match options.stack.shares_host() {
+            true => ports_at_host(&dev, &options.listen)?,
+            false => Vec::new(),
+        };
+        Ok(options.stack.options(dev, ports))
+    });
+    let stack = stack.transpose().map_err(StartError::Stack)?;
     match &stack {
-        Some(_) if options.threads > 1 => Err(StartError::StackThreads),
-        Some(stack) if stack.addresses.is_empty() => Err(StartError::Stack(StackError::NoAddress)),
+        Some(stack) if stack.addresses.is_empty() && stack.host_ports.is_none() => {
+            Err(StartError::Stack(StackError::NoAddress))
+        }
         _ => Ok(stack),
     }
+}
+
+/// The ports of the addresses to listen on that a stack at the host's addresses on this interface serves.
+fn ports_at_host(dev: &str, listen: &[ListenAddress]) -> Result<Vec<(Transport, u16)>, StackError> {
+    let host = stack::host_addresses(dev)?;
+    let is_host = |ip: IpAddr| host.iter().any(|prefix| prefix.address == ip);
+    let port = |address: &ListenAddress| match address.place {
+        Place::All(port) => Some(port),
+        Place::One(one) if one.ip().is_unspecified() || is_host(one.ip()) => Some(one.port()),
+        _ => None,
+    };
+    let mut ports: Vec<_> = listen.iter().filter_map(port).collect();
+    ports.sort_unstable();
+    ports.dedup();
+    Ok(ports
+        .into_iter()
+        .map(|port| (Transport::Tcp, port))
+        .collect())
 }
 
 /// Finds mistakes without listening or writing, and warns of a certificate that expires soon.

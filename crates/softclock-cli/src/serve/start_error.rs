@@ -23,9 +23,24 @@ impl fmt::Display for Advised<'_> {
                 f,
                 "--pace-burst {burst} is less than --pace {rate}; leave it out for twice --pace"
             ),
-            error @ StartError::StackThreads => write!(f, "{error}; leave out --threads"),
             error @ StartError::Stack(StackError::NoAddress) => {
                 write!(f, "{error}; give --address A/PREFIX with --dev")
+            }
+            error @ StartError::Stack(StackError::HostNeedsXdp) => {
+                write!(
+                    f,
+                    "{error}; leave out --mechanism, and name an existing interface"
+                )
+            }
+            error @ StartError::Stack(StackError::HostAndOwn) => write!(
+                f,
+                "{error}; give --address host alone, without --link-address"
+            ),
+            error @ StartError::Stack(StackError::NoHostPort) => {
+                write!(
+                    f,
+                    "{error}; give --listen with an address of the interface, or :PORT"
+                )
             }
             StartError::Stack(StackError::Capture(path, error)) => {
                 f.write_str(&not_captured(path, error))

@@ -293,6 +293,13 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Waits until the server has ended by itself.
+    pub(crate) fn wait(mut self) -> std::process::ExitStatus {
+        self.0.wait().expect("our own child")
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.0.kill();

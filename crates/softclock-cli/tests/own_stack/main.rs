@@ -1,10 +1,12 @@
 //! `softclock serve` and `softclock proxy` on a stack of their own, with clients of the kernel's stack on the other side
 //! of a link.
 
+mod host;
 mod lab;
 mod loads;
 mod paths;
 mod probes;
+mod threads;
 mod transfers;
 mod wireshark;
 
@@ -202,10 +204,6 @@ fn wakeups(server: &Server) -> u64 {
 fn mistakes_are_refused_with_advice() {
     for (arguments, advice) in [
         (&["--dev", "lo"][..], "--address A/PREFIX"),
-        (
-            &["--dev", "lo", "--address", "192.0.2.7/24", "--threads", "2"],
-            "leave out --threads",
-        ),
         (&["--address", "192.0.2.7/24"], "--dev"),
         (
             &["--dev", "no-such-link", "--address", "192.0.2.7/24"],

@@ -124,6 +124,8 @@ pub(crate) struct Binder {
     known: Vec<(Place, Vec<WeakShare>)>,
     /// The addresses of the runtime's own stack, which serves them in place of the kernel.
     stack: Vec<IpAddr>,
+    /// The ports of the stack at these addresses; `None` for all.
+    stack_ports: Option<Vec<u16>>,
 }
 
 /// A listening socket that the previous process handed over.
@@ -155,10 +157,11 @@ impl Binder {
         binder
     }
 
-    /// Leaves these addresses, and the unspecified ones, to the stack of the runtime, which has one thread.
+    /// Leaves these addresses, and the unspecified ones, to the stack of the runtimes; only these ports of them, if given.
     #[must_use]
-    pub(crate) fn with_stack(mut self, addresses: Vec<IpAddr>) -> Self {
+    pub(crate) fn with_stack(mut self, addresses: Vec<IpAddr>, ports: Option<Vec<u16>>) -> Self {
         self.stack = addresses;
+        self.stack_ports = ports;
         self
     }
 
@@ -170,7 +173,13 @@ impl Binder {
         ];
         let has_version =
             |any: &IpAddr| self.stack.iter().any(|own| own.is_ipv4() == any.is_ipv4());
+        let has_port = |port| {
+            let ports = self.stack_ports.as_ref();
+            ports.is_none_or(|ports: &Vec<u16>| ports.contains(&port))
+        };
         let addresses: Vec<_> = match *place {
+            Place::All(port) if !has_port(port) => Vec::new(),
+            Place::One(address) if !has_port(address.port()) => Vec::new(),
             Place::All(port) => {
                 let any = any.into_iter().filter(has_version);
                 any.map(|address| SocketAddr::new(address, port)).collect()
@@ -205,7 +214,9 @@ impl Binder {
                 socket: BoundSocket::Stack(address),
                 tls,
             };
-            return Ok(vec![of_stack.into_iter().map(bound).collect()]);
+            // Each thread accepts the connections that the hash gives to it.
+            let all = || of_stack.iter().copied().map(bound).collect();
+            return Ok((0..threads).map(|_| all()).collect());
         }
         // All threads accept on each socket of the service manager; other sockets are distributed over the threads.
         let shares = match &address.place {

@@ -27,6 +27,14 @@ use crate::observe::telemetry::Report;
 use crate::server::settings::Settings;
 use crate::server::worker::{ListenerId, Worker};
 
+/// What the threads of a new server receive.
+pub(crate) struct Commands {
+    /// For each thread its commands, of which the first is to listen.
+    pub(crate) of_threads: Vec<Receiver<Command>>,
+    /// Closes when all threads listen.
+    pub(crate) listening: Receiver<()>,
+}
+
 /// A handle that changes a server while it runs. It stays on the thread of [`Server::run`](crate::Server::run); clones
 /// refer to the same server.
 ///
@@ -84,39 +92,50 @@ pub(crate) struct Change {
 
 impl Control {
     /// Binds the addresses of the settings, except those for which a socket `left` by another process listens already, and
-    /// those that the runtime's own `stack` serves.
-    /// Returns a receiver of commands for each thread, which already contains the command to listen.
+    /// those that the runtime's own `stack` serves: these addresses, and only these ports of them, if given.
+    /// Returns the commands to the threads, which already contain that to listen.
     pub(crate) fn bind(
         settings: Settings,
         threads: usize,
         left: Vec<Inherited>,
-        stack: Vec<IpAddr>,
-    ) -> Result<(Self, Vec<Receiver<Command>>), StartError> {
+        stack: (Vec<IpAddr>, Option<Vec<u16>>),
+    ) -> Result<(Self, Commands), StartError> {
         let settings = settings.checked()?;
+        let (addresses, ports) = stack;
         let (senders, receivers) = (0..threads)
             .map(|_| async_channel::bounded(COMMANDS))
             .unzip();
         let control = Self {
             shared: Rc::new(Shared {
                 threads: senders,
-                binder: Binder::taking_over(left).with_stack(stack).into(),
+                binder: Binder::taking_over(left)
+                    .with_stack(addresses, ports)
+                    .into(),
                 settings: RefCell::new(settings.clone()),
                 listening: RefCell::default(),
                 metrics: Endpoints::default(),
                 clients: Arc::default(),
             }),
         };
+        let (made, listening) = async_channel::bounded(1);
         // The threads start only after this: the channels hold the command to listen until then.
-        for (sender, change) in control
+        for (sender, mut change) in control
             .shared
             .threads
             .iter()
             .zip(control.prepare(settings)?)
         {
+            change.made = Some(made.clone());
             let sent = sender.try_send(Command::Apply(Box::new(change)));
             sent.unwrap_or_else(|_| unreachable!("the channel is new"));
         }
-        Ok((control, receivers))
+        Ok((
+            control,
+            Commands {
+                of_threads: receivers,
+                listening,
+            },
+        ))
     }
 
     /// Replaces the settings of the server without dropping a connection. Listeners whose address remains are kept,

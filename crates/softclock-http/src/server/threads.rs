@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use softclock::net::Inherited;
-use softclock::net::stack::{self, Stack, StackOptions};
+use softclock::net::stack::{self, Stack, StackOptions, StackShare};
 use softclock::{Mechanism, Runtime};
 
 use crate::error::StartError;
@@ -17,7 +17,7 @@ use crate::exchange::live::WorkerOptions;
 use crate::exchange::served::Served;
 use crate::net::address::ListenAddress;
 use crate::observe::access_log::AccessLog;
-use crate::server::control::{Command, Control, obey};
+use crate::server::control::{Command, Commands, Control, obey};
 use crate::server::settings::Settings;
 use crate::server::worker::Worker;
 
@@ -75,8 +75,8 @@ impl Builder {
     }
 
     /// Gives the server a network stack of its own. Addresses to listen on that are the stack's, or unspecified, are
-    /// served by the stack, and so are connections to upstreams that it has a route to; all others are the kernel's. A
-    /// server with a stack has one thread.
+    /// served by the stack, and so are connections to upstreams that it has a route to; all others are the kernel's. The
+    /// number of threads is that of [`threads`](Self::threads), among which the hash of a connection chooses.
     #[must_use]
     pub fn stack(self, options: StackOptions) -> Self {
         Self {
@@ -100,22 +100,27 @@ impl Builder {
     /// # Errors
     /// As [`bind`](Self::bind). The other process can then continue.
     pub fn take_over(self, sockets: Vec<Inherited>) -> Result<Server, StartError> {
-        if self.stack.is_some() && self.threads > 1 {
-            return Err(StartError::StackThreads);
-        }
         let runtime = start_runtime(&self.runtime)?;
-        let stack = self.stack.map(|options| {
+        let stack = self.stack.map(|mut options| {
+            options.threads = self.threads;
             let opened = runtime.block_on(async { stack::open(&options) });
             opened.map_err(StartError::Stack)
         });
         let stack = stack.transpose()?;
         let own = stack.iter().flat_map(Stack::addresses);
         let own = own.map(|prefix| prefix.address).collect();
-        let (control, mut commands) = Control::bind(self.settings, self.threads, sockets, own)?;
-        let first = commands.remove(0);
+        let ports = stack.as_ref().and_then(Stack::host_ports);
+        let ports = ports.map(|ports| ports.into_iter().map(|(_, port)| port).collect());
+        let (control, commands) =
+            Control::bind(self.settings, self.threads, sockets, (own, ports))?;
+        let Commands {
+            mut of_threads,
+            listening,
+        } = commands;
+        let first = of_threads.remove(0);
         // Each thread holds a sender until it ends, so that `ended` closes with the last of them.
         let (running, ended) = async_channel::bounded(1);
-        let others = commands
+        let others = of_threads
             .into_iter()
             .map(|commands| {
                 spawn(
@@ -123,12 +128,26 @@ impl Builder {
                     control.worker(),
                     self.runtime.clone(),
                     running.clone(),
+                    stack.as_ref().map(Stack::share),
                 )
             })
             .collect::<Result<_, _>>()?;
+        let (worker, obeying) = runtime.block_on(async {
+            let worker = control.worker()();
+            let obeying = {
+                let worker = Rc::clone(&worker);
+                softclock::spawn_local(async move { obey(first, &worker).await })
+            };
+            // The kernel's sockets listen already. Those of a stack are opened by the threads.
+            if stack.is_some() {
+                let _ = listening.recv().await;
+            }
+            (worker, obeying)
+        });
         Ok(Server {
             runtime,
-            commands: first,
+            worker,
+            obeying,
             control,
             others,
             ended,
@@ -148,11 +167,16 @@ fn spawn(
     worker: impl FnOnce() -> Rc<Worker> + Send + 'static,
     settings: softclock::Builder,
     running: Sender<Infallible>,
+    stack: Option<StackShare>,
 ) -> Result<JoinHandle<usize>, StartError> {
     let (report, started) = mpsc::channel();
     let run = move || {
         // The runtime must be created on the thread that runs it.
-        let started = start_runtime(&settings);
+        let started = start_runtime(&settings).and_then(|runtime| {
+            let joined = stack.map(|stack| runtime.block_on(async { stack.join() }));
+            joined.transpose().map_err(StartError::Stack)?;
+            Ok(runtime)
+        });
         let (runtime, result) = match started {
             Ok(runtime) => (Some(runtime), Ok(())),
             Err(error) => (None, Err(error)),
@@ -178,7 +202,9 @@ fn spawn(
 /// A server that listens and is ready to run.
 pub struct Server {
     runtime: Runtime,
-    commands: Receiver<Command>,
+    worker: Rc<Worker>,
+    /// Obeys the commands to the first thread.
+    obeying: softclock::JoinHandle<()>,
     control: Control,
     others: Vec<JoinHandle<usize>>,
     /// Closes when the other threads have ended.
@@ -231,18 +257,14 @@ impl Server {
     pub fn run(self, shutdown: impl Future<Output = ()>) -> usize {
         let Self {
             runtime,
-            commands,
+            worker,
+            obeying,
             control,
             others,
             ended,
             stack,
         } = self;
         let cut = runtime.block_on(async {
-            let worker = control.worker()();
-            let obeying = {
-                let worker = Rc::clone(&worker);
-                softclock::spawn_local(async move { obey(commands, &worker).await })
-            };
             control.start_metrics();
             if let Some(stack) = stack {
                 let captured = stack.clone();

@@ -5,9 +5,10 @@
 //! - [`PacketSocket`]: receives and sends frames by AF_PACKET.
 //! - [`XdpSocket`]: receives and sends frames by AF_XDP.
 //! - [`XdpChannels`]: receives frames by AF_XDP into a bounded channel for each endpoint.
-//! - [`SharedXdpSocket`], [`SharedXdpChannels`]: the same for receivers in several threads.
+//! - [`SharedXdpSocket`]: an [`XdpSocket`] for receivers in several threads.
 //! - [`Polling`]: receivers of a queue drive its receive work, instead of interrupts.
 //! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
+//! - [`HostNeighbors`]: the host's neighbors on a link, for a stack that shares the host's addresses.
 //! - [`Device`]: one of these three, opened to take the link's frames from the host, or to share the link with it.
 //!
 //! The sockets and devices have the same operations: `receive` passes up to [`BATCH`] frames that have arrived to a closure, `send`
@@ -20,7 +21,9 @@ mod buffer;
 mod cable;
 mod claim;
 mod device;
+mod host;
 mod napi;
+mod netlink;
 mod packet_socket;
 mod polling;
 mod tap;
@@ -37,13 +40,13 @@ use softclock_wire::packet::Offload;
 pub use buffer::{Buffer, Pool};
 pub use claim::{Claim, ClaimError};
 pub use device::{Device, DeviceError, DeviceFailure};
+pub use host::{HostNeighbors, reserve_port};
 pub use packet_socket::PacketSocket;
 pub use polling::{PollSettings, Poller, Polling};
 pub use tap::Tap;
 pub use xdp_socket::{
-    ChannelSettings, Chunk, CommonXdpChannel, Copies, EndpointKey, SharedXdpChannel,
-    SharedXdpChannels, SharedXdpSocket, Transport, XdpChannel, XdpChannels, XdpError, XdpFilter,
-    XdpMemory, XdpSettings, XdpSocket, XdpStep,
+    ChannelSettings, Chunk, Copies, EndpointKey, SharedXdpSocket, Transport, XdpChannel,
+    XdpChannels, XdpError, XdpFilter, XdpMemory, XdpSettings, XdpSocket, XdpStep,
 };
 
 /// A received frame.

@@ -1,14 +1,10 @@
 //! The receive work of a link (NAPI, Documentation/networking/napi.rst), by generic netlink's family `netdev`.
-//!
-//! - [`netlink`]: requests of generic netlink.
-
-mod netlink;
 
 use std::io;
 use std::time::Duration;
 
 use super::Link;
-use netlink::{Attribute, Family};
+use super::netlink::{Attribute, Family};
 
 /// The kernel's instance of receive work for a queue of a link. Settings made here end with the instance; for veth,
 /// that is when its XDP program is detached.

@@ -8,7 +8,7 @@
 //! - [`program`]: the XDP program that directs frames to the socket.
 //! - [`filter`]: the part of the program that chooses the frames.
 //! - [`channels`]: several sockets on one queue, each with the frames of its endpoints.
-//! - [`shared`]: sockets and channels for receivers in several threads.
+//! - [`shared`]: a socket for receivers in several threads.
 //! - [`error`]: why a link cannot be opened.
 
 mod channels;
@@ -24,7 +24,7 @@ mod umem;
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -48,7 +48,7 @@ use program::Others;
 use receiving::take_batch;
 use ring::{Consumer, Producer};
 use sending::Sending;
-pub use shared::{CommonXdpChannel, SharedXdpChannel, SharedXdpChannels, SharedXdpSocket};
+pub use shared::SharedXdpSocket;
 use umem::{Share, Umem};
 
 /// An AF_XDP socket: receives all frames of a link with one queue, or of one queue of a link, and sends frames on it.
@@ -98,7 +98,7 @@ pub enum Copies {
 /// # Ok::<(), std::io::Error>(())
 /// ```
 #[derive(Clone, Debug)]
-pub struct XdpMemory(Rc<Umem>);
+pub struct XdpMemory(Arc<Umem>);
 
 impl XdpMemory {
     /// Maps memory for this number of sockets.
@@ -106,7 +106,7 @@ impl XdpMemory {
     /// # Errors
     /// Those of mmap(2).
     pub fn new(sockets: usize) -> io::Result<Self> {
-        Ok(Self(Rc::new(Umem::new(sockets)?)))
+        Ok(Self(Arc::new(Umem::new(sockets)?)))
     }
 }
 
@@ -162,7 +162,7 @@ impl XdpSocket {
             .map_err(failed(XdpStep::Queue))?;
         if share.is_first() {
             let owner = fd.try_clone().map_err(failed(XdpStep::Socket))?;
-            umem.owner.replace(Some(owner));
+            *umem.owner() = Some(owner);
         }
         let options = sockopt::xdp_options(&fd).unwrap_or(XdpOptionsFlags::empty());
         // The program last: it redirects frames as soon as it is attached, and the host loses them.
@@ -301,7 +301,7 @@ impl fmt::Debug for XdpSocket {
 }
 
 /// The chunks of an open socket. Dropping this releases the socket, even while some chunks are held.
-struct Open(Rc<Chunks>);
+struct Open(Arc<Chunks>);
 
 impl Drop for Open {
     fn drop(&mut self) {
@@ -326,13 +326,13 @@ fn queue_of(link: &Link, queue: Option<u32>) -> Result<(u32, Others), XdpError> 
 }
 
 /// Creates a socket with a share of the memory and its rings, not yet bound to a link.
-fn prepare(umem: &Rc<Umem>) -> io::Result<(OwnedFd, Share, Rings)> {
+fn prepare(umem: &Arc<Umem>) -> io::Result<(OwnedFd, Share, Rings)> {
     let share = umem.take_share().ok_or(io::ErrorKind::InvalidInput)?;
     let fd = socket_with(AddressFamily::XDP, SocketType::RAW, NEW_SOCKET, None)?;
     // The kernel's order: the memory, the sizes of the rings, then their mappings.
     match share.is_first() {
         true => register(&fd, umem)?,
-        false if umem.owner.borrow().is_none() => return Err(io::ErrorKind::InvalidInput.into()),
+        false if umem.owner().is_none() => return Err(io::ErrorKind::InvalidInput.into()),
         false => {}
     }
     let (receive, send) = (share.receive() as u32, umem::SEND as u32);
@@ -380,7 +380,7 @@ fn bind(
     queue: u32,
 ) -> io::Result<()> {
     let address = |flags| SocketAddrXdp::new(flags, link.index(), queue);
-    if let Some(owner) = &*umem.owner.borrow() {
+    if let Some(owner) = &*umem.owner() {
         let address = SocketAddrXdpWithSharedUmem {
             addr: address(SocketAddrXdpFlags::XDP_SHARED_UMEM),
             shared_umem_fd: owner.as_fd(),
@@ -392,6 +392,12 @@ fn bind(
         flags |= SocketAddrXdpFlags::XDP_ZEROCOPY;
     }
     Ok(rustix::net::bind(socket, &address(flags))?)
+}
+
+/// Takes a lock. A closure of a caller that has panicked under it leaves the data whole: rings and counters are updated by
+/// whole frames.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Repeats `call` for up to 200 ms while it fails with `EBUSY`: the kernel frees the resources of a closed socket or

@@ -16,6 +16,15 @@ pub(super) trait FlowKey: Key + Default {
     fn of(flow: &Flow) -> Option<Self>;
 }
 
+/// The hash of a flow, without its protocol.
+pub(crate) fn hash_of(flow: &Flow, key: HashKey) -> u64 {
+    match (FlowV4::of(flow), FlowV6::of(flow)) {
+        (Some(flow), _) => flow.hash(key),
+        (None, Some(flow)) => flow.hash(key),
+        (None, None) => 0,
+    }
+}
+
 /// A flow of IPv4.
 #[derive(Clone, Copy, PartialEq, Default)]
 pub(super) struct FlowV4 {

@@ -24,6 +24,7 @@ mod table;
 
 pub use class::{Class, ControlKind, Flow, Protocol, classify};
 pub use hash::HashKey;
+pub(crate) use key::hash_of;
 pub use table::{InUse, MOST_SHARING, Table};
 
 use crate::drops::DropReason;

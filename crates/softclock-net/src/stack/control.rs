@@ -87,6 +87,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             ICMP if is_v4 => {
                 checked?;
                 let message = icmp::parse(packet.payload, frame.verify)?;
+                if self.hand_error_over(&message, frame) {
+                    return Ok(());
+                }
                 self.on_icmp(now, &packet, &message, is_to_group)
             }
             ICMPV6 if !is_v4 => {
@@ -96,7 +99,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     icmp_v6::Message::NeighborDiscovery(_) => self.on_discovery(now, &packet),
                     message => {
                         checked?;
-                        self.on_icmp(now, &packet, &shared(message), is_to_group)
+                        let message = shared(message);
+                        if self.hand_error_over(&message, frame) {
+                            return Ok(());
+                        }
+                        self.on_icmp(now, &packet, &message, is_to_group)
                     }
                 }
             }
@@ -190,6 +197,18 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.counts.echoes_answered += 1;
         self.send_message(now, outgoing, &message, None);
         Ok(())
+    }
+
+    /// Gives an error about a connection of another stack to that stack; returns whether it is one.
+    fn hand_error_over(&mut self, message: &Message<'_>, frame: &Arrived<B>) -> bool {
+        let Message::Error(error) = message else {
+            return false;
+        };
+        let other = self.stack_of_error(error);
+        if let Some(other) = other {
+            self.hand_over(other, frame.copied());
+        }
+        other.is_some()
     }
 
     /// Handles an error about a packet which, as it says, the stack has sent. Only an endpoint that is connected to the

@@ -8,8 +8,8 @@ use core::time::Duration;
 use softclock_core::Instant;
 use softclock_wire::packet::{ARP, ICMPV6};
 
-use super::Stack;
 use super::output::Outgoing;
+use super::{Stack, Steering};
 use crate::checksum::Addresses;
 use crate::drops::DropReason;
 use crate::ip::{Packet, arp, ndisc};
@@ -21,6 +21,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// in their caches. Call it when the stack begins to use the link. [`on_timer`](Self::on_timer) repeats the
     /// announcement once, as the first may be lost.
     pub fn announce(&mut self, now: Instant) {
+        let has_no_link = |steering: &Steering| steering.has_no_link();
+        if self.settings.asks_caller || self.settings.steering.as_ref().is_some_and(has_no_link) {
+            return;
+        }
         self.announce_once();
         self.announce_again = Some(now + ANNOUNCE_INTERVAL);
     }
@@ -168,8 +172,33 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.send_message(now, outgoing, &message, to);
     }
 
+    /// The next neighbor whose link address the caller has to find, or to confirm, for
+    /// [`on_neighbor`](Self::on_neighbor) ([`Settings::asks_caller`](super::Settings::asks_caller)). The same is asked for
+    /// again if there is no answer.
+    pub fn next_question(&mut self) -> Option<IpAddr> {
+        self.questions.pop_front()
+    }
+
+    /// Takes the link address of a neighbor, which the caller has found or which has changed. News of neighbors that the
+    /// stack has not asked for is ignored.
+    pub fn on_neighbor(&mut self, now: Instant, neighbor: IpAddr, link: LinkAddress) {
+        let answer = Answer {
+            is_solicited: true,
+            is_override: true,
+        };
+        let released = self.neighbors.on_answer(now, neighbor, link, answer);
+        self.release(released);
+    }
+
     /// Asks for the link address of a neighbor: all hosts, or the one at `to` whether it is still there.
     pub(super) fn solicit(&mut self, neighbor: IpAddr, to: Option<LinkAddress>) {
+        if self.settings.asks_caller {
+            // As many as there are entries; the cache repeats what is left out.
+            if self.questions.len() < self.settings.neighbors.entries {
+                self.questions.push_back(neighbor);
+            }
+            return;
+        }
         let Some(source) = self.routes.source_for(neighbor) else {
             return;
         };

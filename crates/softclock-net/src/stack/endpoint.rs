@@ -125,8 +125,8 @@ impl<B: Deref<Target = [u8]>> Arrived<B> {
 pub struct Pending<B>(pub(super) Waiting<B>);
 
 impl<B: Deref<Target = [u8]>> Pending<B> {
-    /// A copy in memory of its own.
-    pub fn copied(&self) -> Pending<Vec<u8>> {
+    /// A copy in memory of its own, beside packets in memory of another kind.
+    pub fn copied<C>(&self) -> Pending<C> {
         let copied = |memory: &Memory<B>| Memory::Copy(memory.bytes().into());
         Pending(match &self.0 {
             Waiting::Frame(frame) => Waiting::Frame(Arrived {

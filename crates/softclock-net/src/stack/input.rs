@@ -32,6 +32,8 @@ enum Target {
     Control,
     /// The channel of fragments.
     Fragments,
+    /// Another stack with the same addresses.
+    Stack(u32),
 }
 
 /// The receiver of a frame that waits for eager processing.
@@ -256,6 +258,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 self.counts.to_channels += 1;
                 self.accept_for_all(&flow, frame);
             }
+            Ok(Target::Stack(other)) => self.hand_over(other, frame),
             Ok(Target::Control) if is_eager => {
                 self.counts.to_control += 1;
                 self.on_control(now, &frame);
@@ -296,12 +299,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         match self.routes.classify(flow.local.0) {
             // A packet to a single host has no business in a frame to several (RFC 1122, 3.3.6).
             Destination::Ours if is_group => Err(DropReason::NotOurAddress),
-            Destination::Ours if flow.protocol == Protocol::Tcp => match self.tcp_target(&flow) {
-                Some(target) => Ok(Target::Tcp(target)),
-                // The control channel answers by a reset. A flood to closed ports must not fill it.
-                None if self.tcp_may_refuse(now) => Ok(Target::Control),
-                None => Err(DropReason::PortUnreachable),
-            },
+            Destination::Ours if flow.protocol == Protocol::Tcp => self.tcp_verdict(now, &flow),
             Destination::Ours => {
                 let found = self.table.find(&flow).map(EndpointId);
                 let endpoint = found.filter(|&id| {
@@ -319,6 +317,18 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 Ok(Target::Channels(flow))
             }
             _ => Err(DropReason::NotOurAddress),
+        }
+    }
+
+    fn tcp_verdict(&mut self, now: Instant, flow: &Flow) -> Result<Target, DropReason> {
+        if let Some(other) = self.stack_of(flow) {
+            return Ok(Target::Stack(other));
+        }
+        match self.tcp_target(flow) {
+            Some(target) => Ok(Target::Tcp(target)),
+            // The control channel answers by a reset. A flood to closed ports must not fill it.
+            None if self.tcp_may_refuse(now) => Ok(Target::Control),
+            None => Err(DropReason::PortUnreachable),
         }
     }
 

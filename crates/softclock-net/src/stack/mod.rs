@@ -25,21 +25,25 @@
 //! | `tcp/` | connections |
 //! | `settings.rs` | the settings and their defaults |
 //! | `endpoint.rs` | endpoints, their channels and counters |
+//! | `elsewhere.rs` | receivers in other threads, with rings of their own |
 //! | `input.rs` | from a frame to a channel, and from there to a datagram |
 //! | `control.rs` | ICMP, fragments, packets without an endpoint, timers |
 //! | `discovery.rs` | ARP and neighbor discovery |
 //! | `slots.rs` | numbered entries |
+//! | `steering.rs` | several stacks with the same addresses |
 //! | `path_mtu.rs` | what routers have said about the lengths of packets |
 //! | `output.rs` | from a datagram to frames; routes and neighbors |
 
 mod control;
 mod discovery;
+mod elsewhere;
 mod endpoint;
 mod input;
 mod output;
 mod path_mtu;
 mod settings;
 mod slots;
+mod steering;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -65,11 +69,13 @@ use crate::neighbors::Neighbors;
 use crate::rate_limit::{SourceBuckets, TokenBucket};
 use crate::routes::Routes;
 
+pub use elsewhere::{ReceiverCounts, RingEndpoint, RingReceived};
 pub use endpoint::{
     Datagram, EndpointCounts, EndpointId, NetworkError, Pending, Ring, RingFrame, Taken,
 };
 pub use output::{Ports, SendError, datagram_packet};
 pub use settings::{Architecture, Settings};
+pub use steering::{Handed, HandedFrame, Steering};
 pub use tcp::{
     Interest, TcpCounts, TcpError, TcpId, TcpListenSettings, TcpListenerId, TcpSettings, TcpWoken,
 };
@@ -127,12 +133,16 @@ pub struct Stack<B> {
     ip_queue: Channel<(Option<EagerTarget>, Arrived<B>)>,
     /// Frames for [`process`](Stack::process) in all architectures but BSD.
     control: Channel<Arrived<B>>,
+    /// Frames for other stacks, each with the number of its stack.
+    handed: Channel<(u32, Arrived<B>)>,
     fragments: Channel<Arrived<B>>,
     reassembly: Reassembly,
     /// Packets that wait for the link addresses of their next hops: frames whose Ethernet header is not written yet.
     neighbors: Neighbors<Vec<u8>>,
     /// When the addresses are announced again.
     announce_again: Option<Instant>,
+    /// Neighbors whose link addresses the caller has to find.
+    questions: VecDeque<IpAddr>,
     path_mtus: PathMtus,
     tcp: Tcp<B>,
     /// Frames for the link.
@@ -220,10 +230,12 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             woken: VecDeque::new(),
             ip_queue: Channel::new(settings.ip_queue),
             control: Channel::new(settings.control),
+            handed: Channel::new(settings.ip_queue),
             fragments: Channel::new(settings.fragments),
             reassembly: Reassembly::new(settings.reassembly),
             neighbors: Neighbors::new(settings.neighbors),
             announce_again: None,
+            questions: VecDeque::new(),
             path_mtus: PathMtus::new(settings.path_mtu_lifetime),
             tcp: Tcp::new(&settings.tcp, key),
             leaving: VecDeque::new(),
@@ -401,11 +413,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         times.into_iter().flatten().min()
     }
 
-    /// Whether [`process`](Self::process) has work.
+    /// Whether [`process`](Self::process) has work, [`next_question`](Self::next_question) a question, or
+    /// [`next_handed`](Self::next_handed) a frame.
     pub fn has_work(&self) -> bool {
         let is_idle =
             self.control.is_empty() && self.fragments.is_empty() && self.ip_queue.is_empty();
-        !is_idle || self.tcp.has_work()
+        let is_asking = !self.questions.is_empty() || !self.handed.is_empty();
+        !is_idle || is_asking || self.tcp.has_work()
     }
 
     /// The packets that were dropped, by reason. Those of the endpoints are among them.

@@ -10,7 +10,7 @@ use softclock_core::Instant;
 use softclock_wire::packet::{IPV4, IPV6, UDP};
 
 use super::endpoint::{Arrived, Memory};
-use super::{BindError, EndpointId, Stack};
+use super::{BindError, EndpointId, Stack, Steering};
 use crate::checksum::{Addresses, Verify};
 use crate::drops::DropReason;
 use crate::ip;
@@ -279,6 +279,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         frame: Vec<u8>,
         to: Option<LinkAddress>,
     ) -> Result<(), SendError> {
+        let has_no_link = |steering: &Steering| steering.has_no_link();
+        if self.settings.steering.as_ref().is_some_and(has_no_link) {
+            return self.send_up(outgoing, frame);
+        }
         let destination = outgoing.addresses.destination;
         if self.routes.classify(destination) == Destination::Ours {
             self.loop_back(now, frame, outgoing);
@@ -309,7 +313,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Sends a packet that fits, once the link address of its next hop is known.
-    fn send_by(&mut self, now: Instant, hop: NextHop, frame: Vec<u8>) {
+    pub(super) fn send_by(&mut self, now: Instant, hop: NextHop, frame: Vec<u8>) {
         match hop {
             NextHop::Link(link) => self.send_frame(link, frame),
             NextHop::Neighbor(neighbor) => match self.neighbors.resolve(now, neighbor, frame) {
@@ -345,7 +349,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Delivers a packet to the stack itself.
-    fn loop_back(&mut self, now: Instant, mut frame: Vec<u8>, outgoing: &Outgoing) {
+    pub(super) fn loop_back(&mut self, now: Instant, mut frame: Vec<u8>, outgoing: &Outgoing) {
         let link = self.settings.link_address;
         let header = Header {
             destination: link,

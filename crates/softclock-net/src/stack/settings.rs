@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::TcpSettings;
+use super::{Steering, TcpSettings};
 use crate::channel::Limits;
 use crate::ip::fragments::ReassemblyLimits;
 use crate::link::LinkAddress;
@@ -72,6 +72,9 @@ pub struct Settings {
     pub reassembly: ReassemblyLimits,
     /// The limits and times of the neighbor cache.
     pub neighbors: NeighborSettings,
+    /// Whether the caller finds the link addresses of neighbors ([`next_question`](super::Stack::next_question)), and the
+    /// stack sends no ARP and no neighbor discovery: for a stack that shares the addresses of its host.
+    pub asks_caller: bool,
     /// The most frames that wait for the link.
     pub send_queue: usize,
     /// The most answers to echo requests of one sender in a second.
@@ -83,6 +86,8 @@ pub struct Settings {
     pub errors_per_second: u32,
     /// Connections.
     pub tcp: TcpSettings,
+    /// The part of this stack, if several stacks have the connections of the same addresses.
+    pub steering: Option<Steering>,
     /// The time after which a smaller path MTU is forgotten (RFC 8201, 4: 5 minutes or more).
     pub path_mtu_lifetime: Duration,
 }
@@ -100,11 +105,13 @@ impl Settings {
             fragments: CONTROL,
             reassembly: ReassemblyLimits::default(),
             neighbors: NeighborSettings::default(),
+            asks_caller: false,
             send_queue: 1024,
             echoes_of_source_per_second: 1000,
             echoes_per_second: 4000,
             errors_per_second: 1000,
             tcp: TcpSettings::default(),
+            steering: None,
             path_mtu_lifetime: Duration::from_secs(600),
         }
     }

@@ -8,17 +8,20 @@ use softclock_core::Instant;
 use softclock_wire::packet::ones_complement_sum;
 
 use super::{
-    Architecture, EndpointId, HashKey, LinkAddress, Prefix, RingFrame, Routes, Settings, Stack,
-    Taken, Verify,
+    Architecture, Datagram, EndpointId, HashKey, LinkAddress, Prefix, ReceiverCounts, RingEndpoint,
+    RingFrame, RingReceived, Routes, Settings, Stack, Taken, Verify,
 };
 
-/// Passes frames to a stack of each architecture. The input is a sequence of steps, each a byte of [flags](step), a
+/// Passes frames to a stack of each architecture, and to one whose receivers take frames from rings in another thread. The input is a sequence of steps, each a byte of [flags](step), a
 /// length of two bytes, and a frame. All work is done after each frame, and the datagrams are echoed.
 ///
 /// Checks that the architectures, which differ in when the protocols run, deliver the same datagrams, send the same
 /// frames and drop the same packets; that each frame is accounted for; and that queues are bounded.
 pub(crate) fn check(mut input: &[u8]) {
-    let mut hosts = Architecture::ALL.map(Host::new);
+    let [bsd, early_demux, soft_lrp, ni_lrp] = Architecture::ALL.map(Host::new);
+    let mut apart = Host::new(Architecture::NiLrp);
+    apart.is_apart = true;
+    let mut hosts = [bsd, early_demux, soft_lrp, ni_lrp, apart];
     let mut now = Instant::from_ns(1_000_000_000);
     while let Some((&[flags, high, low], rest)) = input.split_first_chunk() {
         let bytes = usize::from(u16::from_be_bytes([high, low])).min(rest.len());
@@ -52,6 +55,8 @@ struct Host {
     endpoints: [EndpointId; 2],
     frames: u64,
     received: u64,
+    /// Whether the receivers have no access to the stack.
+    is_apart: bool,
 }
 
 /// All that a stack did after a frame: the datagrams that it delivered, and the frames that it sent.
@@ -76,6 +81,7 @@ impl Host {
             endpoints,
             frames: 0,
             received: 0,
+            is_apart: false,
         }
     }
 
@@ -90,7 +96,18 @@ impl Host {
             _ => None,
         };
         let mut ring = ring.map(|index| (self.endpoints[index], frame.to_vec()));
-        if ring.is_none() {
+        let mut apart = None;
+        if self.is_apart
+            && let Some((id, bytes)) = ring.take()
+        {
+            let arrived = now;
+            let frame = RingFrame {
+                bytes,
+                arrived,
+                verify,
+            };
+            apart = receive_apart(stack, id, frame).map(|datagram| (id, datagram));
+        } else if ring.is_none() {
             stack.on_frame(now, now, frame.to_vec(), verify);
         }
         self.frames += 1;
@@ -114,12 +131,18 @@ impl Host {
                         verify,
                     })
                 };
-                let datagram = match stack.receive_next(now, id, next) {
-                    Taken::Datagram(datagram) => datagram,
-                    Taken::Other => continue,
-                    Taken::Nothing => break,
+                let of_other_thread = apart.take_if(|(of, _)| *of == id);
+                let datagram = match of_other_thread {
+                    Some((_, datagram)) => datagram,
+                    None => match stack.receive_next(now, id, next) {
+                        Taken::Datagram(datagram) => {
+                            assert!(is_rung || woken.contains(&id), "its receiver waits");
+                            datagram
+                        }
+                        Taken::Other => continue,
+                        Taken::Nothing => break,
+                    },
                 };
-                assert!(is_rung || woken.contains(&id), "its receiver waits");
                 datagrams.push((datagram.source, datagram.payload().to_vec()));
                 self.received += 1;
                 // Refused if the answer has no route, or no room.
@@ -135,6 +158,36 @@ impl Host {
         assert_eq!(stack.counts().frames_received, self.frames);
         assert_eq!(stack.counts().datagrams_received, self.received);
         (datagrams, sent)
+    }
+}
+
+/// Does what the receiver of an endpoint does in a thread of its own, with a frame from its ring.
+fn receive_apart(
+    stack: &mut Stack<Vec<u8>>,
+    id: EndpointId,
+    frame: RingFrame<Vec<u8>>,
+) -> Option<Datagram<Vec<u8>>> {
+    let routes = stack.routes().clone();
+    let endpoint = RingEndpoint {
+        routes: &routes,
+        link_address: stack.settings().link_address,
+        local: stack.bound(id).unwrap(),
+        remote: stack.remote(id),
+    };
+    let mut counts = ReceiverCounts::default();
+    let received = endpoint.receive(frame, &mut counts);
+    stack.add_counts(&counts);
+    match received {
+        RingReceived::Datagram(datagram) => Some(datagram),
+        RingReceived::Dropped => None,
+        RingReceived::Elsewhere(RingFrame {
+            bytes,
+            arrived,
+            verify,
+        }) => {
+            stack.on_frame(arrived, arrived, bytes, verify);
+            None
+        }
     }
 }
 

@@ -663,7 +663,8 @@ fn packets_can_be_processed_and_built_elsewhere() {
             exchange(NOW, &mut here, &mut there);
             let pending = there.take_pending(id).unwrap();
             assert!(pending.bytes() > payload.len());
-            let datagram = pending.copied().into_datagram(there.routes()).unwrap();
+            let copied: Pending<Vec<u8>> = pending.copied();
+            let datagram = copied.into_datagram(there.routes()).unwrap();
             assert_eq!((datagram.payload(), datagram.ecn), (payload, 3));
             assert_eq!(datagram.source, at("10.0.0.1:7"));
         }
@@ -842,4 +843,42 @@ fn limits_of_nothing_are_limits_of_one() {
         assert!(host.receive(NOW, id).is_none());
         let _: IpAddr = host.routes().addresses()[0].address;
     }
+}
+
+/// A stack that shares the addresses of its host asks its caller for neighbors, and sends nothing but packets.
+#[test]
+fn a_caller_finds_the_neighbors_if_it_wants_to() {
+    let mut settings = Settings::new(LinkAddress([2, 0, 0, 0, 0, 1]), 1500);
+    settings.asks_caller = true;
+    let routes = Routes::new(vec!["10.0.0.1/24".parse().unwrap()], Vec::new()).unwrap();
+    let mut stack: Stack<Vec<u8>> = Stack::new(settings, routes, HashKey([1, 2]));
+    let now = Instant::from_ns(1_000_000_000);
+    stack.announce();
+    let socket = stack.bind("0.0.0.0:7".parse().unwrap()).unwrap();
+    let neighbor = "10.0.0.9".parse().unwrap();
+    stack
+        .send_to(now, socket, (neighbor, 9).into(), b"hello")
+        .unwrap();
+    stack.on_timer(now);
+    assert_eq!(stack.next_frame(), None);
+    assert!(stack.has_work());
+    assert_eq!(stack.next_question(), Some(neighbor));
+    assert_eq!(stack.next_question(), None);
+    let strange = "10.0.0.10".parse().unwrap();
+    stack.on_neighbor(now, strange, LinkAddress([2, 0, 0, 0, 0, 10]));
+    let link = LinkAddress([2, 0, 0, 0, 0, 9]);
+    stack.on_neighbor(now, neighbor, link);
+    let frame = stack.next_frame().expect("the datagram waited");
+    assert_eq!(Header::parse(&frame).unwrap().0.destination, link);
+    // Without an answer the question is repeated, and then given up.
+    stack
+        .send_to(now, socket, (strange, 9).into(), b"hello")
+        .unwrap();
+    let mut asked = 0;
+    for second in 0..10 {
+        stack.on_timer(now + Duration::from_secs(second));
+        asked += u32::from(stack.next_question() == Some(strange));
+    }
+    assert_eq!(asked, 3);
+    assert_eq!(stack.drops().of(DropReason::NeighborUnreachable), 1);
 }

@@ -7,5 +7,5 @@
 mod namespace;
 mod veth;
 
-pub use namespace::{Namespace, connect};
+pub use namespace::{Entry, Namespace, connect};
 pub use veth::VethPair;

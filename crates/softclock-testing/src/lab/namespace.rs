@@ -95,15 +95,22 @@ impl Namespace {
     /// # Errors
     /// The namespace cannot be entered.
     pub fn inside<R: Send>(&self, call: impl FnOnce() -> R + Send) -> io::Result<R> {
-        let namespace = File::open(format!("/proc/{}/ns/net", self.id()))?;
+        let entry = self.entry()?;
         let inside = || {
-            let network = Some(LinkNameSpaceType::Network);
-            move_into_link_name_space(namespace.as_fd(), network)?;
+            entry.enter()?;
             Ok(call())
         };
         // In a new thread, since a thread that has entered a namespace stays there.
         let ended = thread::scope(|scope| scope.spawn(inside).join());
         ended.unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// The way into the namespace, for a thread that outlives a call of [`inside`](Self::inside).
+    ///
+    /// # Errors
+    /// The child has ended.
+    pub fn entry(&self) -> io::Result<Entry> {
+        File::open(format!("/proc/{}/ns/net", self.id())).map(Entry)
     }
 
     /// The first line that the child wrote to standard error, for the error message.
@@ -121,6 +128,21 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         let _ = self.holder.kill();
         let _ = self.holder.wait();
+    }
+}
+
+/// The way into a namespace.
+#[derive(Debug)]
+pub struct Entry(File);
+
+impl Entry {
+    /// Moves the calling thread into the namespace, for good.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered.
+    pub fn enter(&self) -> io::Result<()> {
+        let network = Some(LinkNameSpaceType::Network);
+        Ok(move_into_link_name_space(self.0.as_fd(), network)?)
     }
 }
 

@@ -16,10 +16,10 @@ use softclock_linux::clock::{RunTime, ThreadClock, cpu_time_ns, set_timer_slack_
 use softclock_linux::readiness::{Poller, Wakeup};
 
 use super::Builder;
+use super::each_turn::EachTurn;
 use super::far_timer::FarTimer;
 use super::mailbox::Mailbox;
 use super::ready::Ready;
-use super::ring::Ring;
 use super::soft_events::PendingEvent;
 use super::sources::Sources;
 use super::statistics::{PacingCounts, TurnCounts};
@@ -64,7 +64,7 @@ pub(crate) struct Inner {
     pub(crate) run_time: RefCell<RunTime>,
     pub(crate) counts: TurnCounts,
     pub(crate) pacing: PacingCounts,
-    pub(crate) rings: RefCell<Vec<Rc<dyn Ring>>>,
+    pub(crate) each_turn: RefCell<Vec<Rc<dyn EachTurn>>>,
     /// Whether the runtime's sockets are in memory.
     #[cfg(feature = "memory-net")]
     pub(crate) is_in_memory: bool,
@@ -119,7 +119,7 @@ impl Inner {
             run_time: RefCell::new(run_time),
             counts: TurnCounts::default(),
             pacing: PacingCounts::default(),
-            rings: RefCell::default(),
+            each_turn: RefCell::default(),
             #[cfg(feature = "memory-net")]
             is_in_memory: builder.is_in_memory,
             common: OnceCell::new(),

@@ -8,17 +8,17 @@
 //! - `give_way`: tasks whose next step has a low priority.
 //! - `far_timer`: a kernel timer for waits that events keep interrupting.
 //! - `mailbox`: access from other threads.
-//! - `ring`: queues in memory, in which events arrive without the kernel.
+//! - `each_turn`: queues in memory, in which events arrive without the kernel.
 //! - `sources`: readiness of descriptors, and the tasks that wait for it.
 //! - `timeouts`: timeouts that are due, and when they end.
 //! - `statistics`: counts and histograms.
 
+pub(crate) mod each_turn;
 mod far_timer;
 mod give_way;
 pub(crate) mod inner;
 pub(crate) mod mailbox;
 mod ready;
-pub(crate) mod ring;
 pub(crate) mod soft_events;
 pub(crate) mod sources;
 pub(crate) mod statistics;

@@ -48,7 +48,7 @@ impl Inner {
             }
             // 5. Receive, or sleep until there is an event to receive or to fire. Rings come first: events in them
             //    mean work, and then the loop does not block in the kernel.
-            self.look_at_rings(&mut woken);
+            self.look_at_memory(&mut woken);
             self.receive(&mut events, main.woken.load(Ordering::Relaxed));
             self.wake_for(&events, &mut woken);
         }
@@ -173,12 +173,12 @@ impl Inner {
         self.collect_mail();
     }
 
-    fn look_at_rings(&self, woken: &mut Vec<Waker>) {
-        if self.rings.borrow().is_empty() {
+    fn look_at_memory(&self, woken: &mut Vec<Waker>) {
+        if self.each_turn.borrow().is_empty() {
             return;
         }
-        for ring in &*self.rings.borrow() {
-            ring.look(&mut self.sources.borrow_mut());
+        for queue in &*self.each_turn.borrow() {
+            queue.look(&mut self.sources.borrow_mut());
         }
         self.sources.borrow_mut().deliver(woken);
         woken.drain(..).for_each(Waker::wake);

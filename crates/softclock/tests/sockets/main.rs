@@ -163,6 +163,8 @@ datagram_conformance! {
     shared_soft_lrp_v4 => Ipv4Addr by Shared(Architecture::SoftLrp);
     shared_soft_lrp_v6 => Ipv6Addr by Shared(Architecture::SoftLrp);
     shared_bsd_v4 => Ipv4Addr by Shared(Architecture::Bsd);
+    shared_ni_lrp_v4 => Ipv4Addr by Shared(Architecture::NiLrp);
+    shared_ni_lrp_v6 => Ipv6Addr by Shared(Architecture::NiLrp);
 }
 
 #[test]
@@ -236,7 +238,7 @@ fn run_here<F: Future>(
     IS_SHARED.set(matches!(carrier, Shared(_)));
     let mut owner = None;
     let cable = match carrier {
-        Stack(Architecture::NiLrp) => match VethPair::new() {
+        Stack(Architecture::NiLrp) | Shared(Architecture::NiLrp) => match VethPair::new() {
             Ok(cable) => Some(cable),
             Err(reason) => softclock_testing::skip!("{reason}"),
         },
@@ -245,10 +247,7 @@ fn run_here<F: Future>(
     runtime.block_on(async {
         let opened = match carrier {
             Stack(architecture) => {
-                let [interface, _] = match &cable {
-                    Some(cable) => cable.names(),
-                    None => [tap(), String::new()],
-                };
+                let interface = cable.as_ref().map_or_else(tap, first_end);
                 open_stack(interface, architecture, address).map(|_| own_address(address))
             }
             ToKernel(architecture) => open_stack(tap(), architecture, address).map(|stack| {
@@ -256,11 +255,14 @@ fn run_here<F: Future>(
                 KERNEL.set(Some((HOST, 0).into()));
                 own_address(address)
             }),
-            Shared(architecture) => Owner::start(architecture, address).map(|started| {
-                started.share.join().unwrap();
-                owner = Some(started);
-                own_address(address)
-            }),
+            Shared(architecture) => {
+                let interface = cable.as_ref().map_or_else(tap, first_end);
+                Owner::start(interface, architecture, address).map(|started| {
+                    started.share.join().unwrap();
+                    owner = Some(started);
+                    own_address(address)
+                })
+            }
             _ => Ok(address),
         };
         let address = match opened {
@@ -292,6 +294,12 @@ fn tap() -> String {
     static TAPS: AtomicU32 = AtomicU32::new(0);
     let number = TAPS.fetch_add(1, Ordering::Relaxed);
     format!("tap:sc{:x}n{number}", std::process::id())
+}
+
+/// The end of a pair that a stack is on.
+fn first_end(cable: &VethPair) -> String {
+    let [first, _] = cable.names();
+    first
 }
 
 /// Gives the runtime a stack on this interface, with an address of the same version as `like`.
@@ -337,13 +345,17 @@ struct Owner {
 }
 
 impl Owner {
-    fn start(architecture: Architecture, like: IpAddr) -> Result<Self, StackError> {
+    fn start(
+        interface: String,
+        architecture: Architecture,
+        like: IpAddr,
+    ) -> Result<Self, StackError> {
         let (sender, receiver) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let runtime = Runtime::new().unwrap();
             let remote = runtime.remote();
             runtime.block_on(async {
-                let opened = open_stack(tap(), architecture, like);
+                let opened = open_stack(interface, architecture, like);
                 let share = opened.map(|stack| (stack.share(), remote));
                 let is_open = share.is_ok();
                 sender.send(share).unwrap();

@@ -44,7 +44,7 @@ pub use load::Load;
 pub use neighbours::Neighbours;
 pub use passage::{Datagrams, Passage};
 pub use setup::{Flow, Line, Offload, Results, Setup, Traffic, rounds};
-pub use shaper::{Pace, Shaped, Shaper, Summary};
+pub use shaper::{Pace, Path, Shaped, Shaper, Summary};
 pub use study::Study;
 pub use usage::{Busy, Usage};
 
@@ -216,11 +216,12 @@ const NOTE: &str = "sender, bridge and receiver are network namespaces joined by
                     frames have 1500 bytes with Ethernet's header, and rates count whole frames, as with tc; the load's \
                     programs go before others (nice -10), so that it does not run dry; variants in turn, medians of rounds";
 
+/// The sender's address.
+pub const SENDER: &str = "10.77.0.1";
 /// The receiver's address.
 pub const RECEIVER: &str = "10.77.0.2";
 /// An address without a host: the receiver drops datagrams to it.
 pub const NOBODY: &str = "10.77.0.9";
-const SENDER: &str = "10.77.0.1";
 
 /// The bytes of a full frame with its Ethernet header, which rates count, as with `tc`.
 pub const FRAME_BYTES: u32 = 1500;

@@ -24,6 +24,8 @@ pub enum Shaper {
     Pace(Pace),
     /// `softclock wan` with this delay in each direction.
     Wan(Duration),
+    /// `softclock wan` as a long path with losses.
+    Path(Path),
     /// The kernel's bridge with HTB at its exit.
     Htb(Htb),
     /// The kernel's bridge with TBF at its exit: the rate, and optionally the peak rate, with which TBF cuts joined
@@ -58,6 +60,39 @@ impl Pace {
     }
 }
 
+/// The settings of `softclock wan` for a path from the sender to the receiver. Losses and reordering are those of this
+/// direction only.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Path {
+    /// The rate of the bottleneck, in each direction.
+    pub rate: Rate,
+    /// The delay of each direction.
+    pub delay: Duration,
+    /// The packets for which the bottleneck has room.
+    pub queue: u64,
+    /// The share of packets that are lost, such as `0.1%`.
+    pub loss: &'static str,
+    /// The share of packets that skip the delay.
+    pub reorder: &'static str,
+    /// The seed of the random decisions.
+    pub seed: u64,
+}
+
+impl Path {
+    fn arguments(&self) -> Vec<String> {
+        let Self {
+            rate, queue, seed, ..
+        } = self;
+        let words = format!(
+            "--rate {rate} --delay {}us --queue {queue} --loss {},0% --reorder {},0% --seed {seed}",
+            self.delay.as_micros(),
+            self.loss,
+            self.reorder
+        );
+        words.split(' ').map(str::to_owned).collect()
+    }
+}
+
 /// A running shaper. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Shaped {
@@ -83,6 +118,7 @@ impl Shaper {
                 let delay = format!("{}us", delay.as_micros());
                 Program::start(lab, line, "wan", ["--delay".to_owned(), delay])
             }
+            Self::Path(path) => Program::start(lab, line, "wan", path.arguments()),
             Self::Forward => forward(lab),
             Self::Htb(htb) => {
                 lab.bridge.batch("tc", &htb.commands())?;
@@ -252,6 +288,21 @@ mod tests {
         };
         let two: Vec<String> = two.classes().collect();
         assert_eq!(two[1], "rate 50mbit limit 500 dport 20001 burst 64kb");
+    }
+
+    #[test]
+    fn a_path_loses_in_one_direction() {
+        let path = Path {
+            rate: mbit(100),
+            delay: Duration::from_millis(5),
+            queue: 84,
+            loss: "0.1%",
+            reorder: "0%",
+            seed: 7,
+        };
+        let expected =
+            "--rate 100mbit --delay 5000us --queue 84 --loss 0.1%,0% --reorder 0%,0% --seed 7";
+        assert_eq!(path.arguments().join(" "), expected);
     }
 
     #[test]

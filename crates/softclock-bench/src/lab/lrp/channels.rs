@@ -15,7 +15,7 @@ use softclock_core::Instant;
 use softclock_linux::clock::monotonic_ns;
 use softclock_linux::link::{
     ChannelSettings, Copies, EndpointKey, Link as Interface, PollSettings, Poller, Polling,
-    SharedXdpChannel, SharedXdpChannels, Transport, XdpFilter, XdpSettings,
+    Transport, XdpChannel, XdpChannels, XdpFilter, XdpSettings,
 };
 use softclock_net::stack::{Architecture, EndpointId, RingFrame, Stack, Taken};
 
@@ -29,8 +29,8 @@ use super::stopping::Stop;
 #[derive(Debug)]
 pub(super) struct Channels {
     /// One for each service.
-    pub(super) of_services: Vec<Arc<SharedXdpChannel>>,
-    all: SharedXdpChannels,
+    pub(super) of_services: Vec<Arc<XdpChannel>>,
+    all: XdpChannels,
     /// If the receivers drive the link's receive work.
     polling: Option<Polling>,
     /// The receivers that are awake.
@@ -58,7 +58,7 @@ impl Channels {
             limit,
             common_limit: 64,
         };
-        let channels = SharedXdpChannels::open(&link, settings);
+        let channels = XdpChannels::open(&link, settings);
         let channels = channels.map_err(|error| io::Error::other(format!("{error:?}")))?;
         let add = |&port: &u16| {
             let key = EndpointKey {
@@ -122,7 +122,7 @@ pub(super) fn run(
 /// A receiver with a channel and a stack of its own.
 struct Receiver<'a> {
     channels: &'a Channels,
-    channel: &'a SharedXdpChannel,
+    channel: &'a XdpChannel,
     stack: Stack<Vec<u8>>,
     id: EndpointId,
     /// Frames that are taken from the channel.

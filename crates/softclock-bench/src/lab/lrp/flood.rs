@@ -2,6 +2,7 @@
 
 use std::hint::spin_loop;
 use std::io;
+use std::net::SocketAddrV4;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -10,14 +11,13 @@ use std::time::Duration;
 use softclock_linux::clock::monotonic_ns;
 use softclock_linux::link::{BATCH, Buffer, Copies, Device, Link as Interface, Pool, XdpFilter};
 use softclock_linux::priority::Priority;
-use softclock_net::checksum::Addresses;
-use softclock_net::link::Header;
-use softclock_net::{ip, udp};
-use softclock_wire::packet::{IPV4, Offload, UDP};
+use softclock_net::link::LinkAddress;
+use softclock_wire::packet::Offload;
 
 use super::Network;
 use super::network::{Level, Link};
 use super::stopping::{Stop, Threads};
+use crate::lab::frames::{Ends, datagram};
 use crate::measure::processors::pin;
 
 /// A thread that sends datagrams of 14 bytes, as the paper's, at a rate that may be changed. It ends when this is
@@ -53,6 +53,25 @@ impl Flood {
     /// # Errors
     /// The devices cannot be opened.
     pub fn start(network: &Arc<Network>, port: u16) -> io::Result<Self> {
+        Self::of_frames(
+            network,
+            [
+                vec![frame(Link::Clients, Link::Server, port)?],
+                vec![frame(Link::ToReference, Link::Reference, port)?],
+            ],
+        )
+    }
+
+    /// Like [`start`](Self::start), with these frames in turn to the server, of which there is one at least.
+    ///
+    /// # Errors
+    /// The devices cannot be opened.
+    pub fn with(network: &Arc<Network>, frames: Vec<Vec<u8>>) -> io::Result<Self> {
+        let to_reference = frame(Link::ToReference, Link::Reference, SOURCE_PORT)?;
+        Self::of_frames(network, [frames, vec![to_reference]])
+    }
+
+    fn of_frames(network: &Arc<Network>, frames: [Vec<Vec<u8>>; 2]) -> io::Result<Self> {
         let mut flood = Self {
             _threads: Threads::default(),
             orders: Arc::default(),
@@ -61,7 +80,7 @@ impl Flood {
         let (of_thread, orders) = (network.clone(), flood.orders.clone());
         flood._threads.start("flood", move |stop| {
             pin(of_thread.processors.clients);
-            let inside = || match Generator::open(&of_thread, port) {
+            let inside = || match Generator::open(&of_thread, &frames) {
                 Ok(mut generator) => {
                     let _ = opened.send(Ok(()));
                     generator.run(&orders, &stop);
@@ -101,10 +120,10 @@ struct Generator {
 }
 
 impl Generator {
-    fn open(network: &Network, port: u16) -> io::Result<Self> {
+    fn open(network: &Network, [server, reference]: &[Vec<Vec<u8>>; 2]) -> io::Result<Self> {
         Ok(Self {
-            server: Outlet::open(network, [Link::Clients, Link::Server], port)?,
-            reference: Outlet::open(network, [Link::ToReference, Link::Reference], port)?,
+            server: Outlet::open(network, [Link::Clients, Link::Server], server)?,
+            reference: Outlet::open(network, [Link::ToReference, Link::Reference], reference)?,
         })
     }
 
@@ -143,20 +162,27 @@ impl Generator {
 /// One of the links to send on.
 struct Outlet {
     device: Device,
+    /// A multiple of a batch.
     frames: Vec<Buffer>,
+    /// The place of the next batch.
+    next: usize,
 }
 
 impl Outlet {
-    fn open(network: &Network, [from, to]: [Link; 2], port: u16) -> io::Result<Self> {
+    fn open(network: &Network, [from, to]: [Link; 2], frames: &[Vec<u8>]) -> io::Result<Self> {
         let link = Interface::named(&network.name(from))?;
         // The socket receives nothing: the host keeps all that is sent to its own address.
         let filter = XdpFilter::Addresses(vec![to.address().into()]);
         let device = Device::share_xdp(&link, Copies::Allowed, filter).map_err(io::Error::other)?;
-        let frame = frame(from, to, port)?;
         let pool = Pool::new();
+        let in_turn = frames
+            .iter()
+            .cycle()
+            .take(frames.len().next_multiple_of(BATCH));
         Ok(Self {
             device,
-            frames: (0..BATCH).map(|_| pool.copy_of(&frame)).collect(),
+            frames: in_turn.map(|frame| pool.copy_of(frame)).collect(),
+            next: 0,
         })
     }
 
@@ -165,7 +191,10 @@ impl Outlet {
         let mut sent = 0;
         for begin in (0..frames).step_by(BATCH) {
             self.device.flush();
-            let batch = self.frames[..BATCH.min(frames - begin)].iter_mut();
+            let place = self.next;
+            self.next = (place + BATCH) % self.frames.len();
+            let batch = self.frames[place..].iter_mut();
+            let batch = batch.take(BATCH.min(frames - begin));
             sent += self
                 .device
                 .send(batch.map(|frame| (frame, &NO_OFFLOAD)))
@@ -175,42 +204,21 @@ impl Outlet {
     }
 }
 
+/// A datagram to a port of the other end.
 fn frame(from: Link, to: Link, port: u16) -> io::Result<Vec<u8>> {
-    let addresses = Addresses {
-        source: from.address().into(),
-        destination: to.address().into(),
-    };
-    let mut datagram = Vec::new();
-    udp::write(addresses, SOURCE_PORT, port, &PAYLOAD, &mut datagram).map_err(io::Error::other)?;
-    let destination = match to {
-        // An address of none: the reference's kernel drops the frame at once.
-        Link::Reference => softclock_net::link::LinkAddress([2, 0, 0, 0, 0, 0xff]),
-        _ => to.link_address(),
-    };
-    let header = Header {
-        destination,
+    let ends = Ends {
         source: from.link_address(),
-        ether_type: IPV4,
+        destination: match to {
+            // An address of none: the reference's kernel drops the frame at once.
+            Link::Reference => LinkAddress([2, 0, 0, 0, 0, 0xff]),
+            _ => to.link_address(),
+        },
     };
-    let output = ip::Output {
-        addresses,
-        protocol: UDP,
-        hop_limit: 64,
-        traffic_class: 0,
-        identification: 0,
-        may_fragment: false,
-    };
-    let mut frame = header.to_bytes().to_vec();
-    ip::write_header(&output, datagram.len(), &mut frame);
-    frame.extend(datagram);
-    // The shortest frame of Ethernet, without its checksum.
-    frame.resize(frame.len().max(60), 0);
-    Ok(frame)
+    let source = SocketAddrV4::new(from.address(), SOURCE_PORT);
+    datagram(ends, source, SocketAddrV4::new(to.address(), port))
 }
 
 const NO_OFFLOAD: Offload = Offload::NONE;
-/// 14 bytes, as in the paper.
-const PAYLOAD: [u8; 14] = [0; 14];
 const SOURCE_PORT: u16 = 9;
 /// The interval of bursts: 5000 interrupts a second, as network interfaces moderate them. On a virtual machine, a wake-up
 /// across processors takes 20 us of the receiver's, so one for each frame would be all that is measured.

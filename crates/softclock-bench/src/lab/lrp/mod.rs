@@ -54,7 +54,7 @@ use crate::output::report::Report;
 use crate::servers::version;
 
 pub use flood::{Flood, Target};
-pub use network::{Losses, Network};
+pub use network::{Level, Link, Losses, Network};
 pub use server::{Counts, Server};
 pub use service::Service;
 pub use stage::{Background, Rates, Stage};

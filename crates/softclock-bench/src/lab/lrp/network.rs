@@ -152,7 +152,7 @@ impl Network {
     /// A counter cannot be read.
     pub fn losses(&self) -> io::Result<Losses> {
         let read = |link, name: &str| -> io::Result<u64> {
-            let text = fs::read_to_string(self.file(link, &format!("statistics/{name}")))?;
+            let text = fs::read_to_string(self.counter(link, name))?;
             text.trim().parse().map_err(io::Error::other)
         };
         Ok(Losses {
@@ -160,6 +160,11 @@ impl Network {
             ring: read(Link::Clients, "tx_dropped")?,
             server: read(Link::Server, "rx_dropped")?,
         })
+    }
+
+    /// The file of a counter of a link, such as `rx_bytes`.
+    pub fn counter(&self, link: Link, name: &str) -> PathBuf {
+        self.file(link, &format!("statistics/{name}"))
     }
 
     /// A file of the link in `/sys`, as its namespace shows it.

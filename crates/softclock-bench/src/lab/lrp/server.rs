@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 
 use softclock_core::Histogram;
-use softclock_linux::link::SharedXdpChannel;
+use softclock_linux::link::XdpChannel;
 use softclock_linux::priority::{Priority, set_slice};
 use softclock_linux::socket::udp::{BindOptions, RecvOptions, bind};
 use softclock_net::stack::Architecture;
@@ -281,13 +281,13 @@ impl Server {
         let Some(channels) = &self.channels else {
             return counts;
         };
-        let sum = |of: fn(&SharedXdpChannel) -> u64| {
+        let sum = |of: fn(&XdpChannel) -> u64| {
             let channels = channels.of_services.iter();
             channels.map(|channel| of(channel)).sum::<u64>()
         };
-        let early = sum(SharedXdpChannel::discarded);
+        let early = sum(XdpChannel::discarded);
         Counts {
-            frames: early + sum(SharedXdpChannel::delivered),
+            frames: early + sum(XdpChannel::delivered),
             early,
             ..counts
         }

@@ -40,6 +40,8 @@ pub struct Outcome {
     pub bytes: u64,
     /// The duration of the load.
     pub elapsed: Duration,
+    /// The time within which half of the responses were complete, if measured.
+    pub p50: Option<Duration>,
     /// The time within which 99 % of the responses were complete, if measured.
     pub p99: Option<Duration>,
     /// Connections that were refused or failed, and responses that took more than 2 seconds.

@@ -17,6 +17,7 @@ pub(super) fn run(target: &Target<'_>, over: impl Fn() -> bool) -> io::Result<Ou
     Ok(Outcome {
         bytes: clients.bytes,
         elapsed: start.elapsed(),
+        p50: None,
         p99: None,
         errors: 0,
     })

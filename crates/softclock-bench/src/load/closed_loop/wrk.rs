@@ -86,7 +86,7 @@ impl Drop for Wrk {
 fn parse(line: &str) -> Option<io::Result<Outcome>> {
     let numbers = line.strip_prefix("outcome ")?.split(' ');
     let numbers: Vec<u64> = numbers.map(str::parse).collect::<Result<_, _>>().ok()?;
-    let &[bytes, elapsed_us, p99_us, refused, errors] = numbers.as_slice() else {
+    let &[bytes, elapsed_us, p50_us, p99_us, refused, errors] = numbers.as_slice() else {
         return None;
     };
     if refused > 0 {
@@ -96,6 +96,7 @@ fn parse(line: &str) -> Option<io::Result<Outcome>> {
     Some(Ok(Outcome {
         bytes,
         elapsed: Duration::from_micros(elapsed_us),
+        p50: Some(Duration::from_micros(p50_us)),
         p99: Some(Duration::from_micros(p99_us)),
         errors,
     }))
@@ -105,8 +106,8 @@ fn parse(line: &str) -> Option<io::Result<Outcome>> {
 const SCRIPT: &str = r#"
 function done(summary, latency)
   local e = summary.errors
-  io.write(string.format("outcome %d %d %d %d %d\n", summary.bytes, summary.duration, latency:percentile(99),
-    e.status, e.connect + e.read + e.write + e.timeout))
+  io.write(string.format("outcome %d %d %d %d %d %d\n", summary.bytes, summary.duration, latency:percentile(50),
+    latency:percentile(99), e.status, e.connect + e.read + e.write + e.timeout))
 end
 "#;
 
@@ -121,11 +122,12 @@ mod tests {
 
     #[test]
     fn the_scripts_line_is_understood() {
-        let outcome = parse("outcome 1000 2000000 300 0 4").unwrap().unwrap();
+        let outcome = parse("outcome 1000 2000000 100 300 0 4").unwrap().unwrap();
         assert_eq!((outcome.bytes, outcome.errors), (1000, 4));
         assert_eq!(outcome.elapsed, Duration::from_secs(2));
+        assert_eq!(outcome.p50, Some(Duration::from_micros(100)));
         assert_eq!(outcome.p99, Some(Duration::from_micros(300)));
-        assert!(parse("outcome 1000 2000000 300 1 0").unwrap().is_err());
+        assert!(parse("outcome 1000 2000000 100 300 1 0").unwrap().is_err());
         assert!(parse("Requests/sec: 1").is_none());
         assert!(parse("outcome 1 2").is_none());
     }

@@ -11,11 +11,10 @@ mod key;
 mod program;
 mod slot;
 
-use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::rc::Rc;
-use std::{fmt, io};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::{fmt, io, mem};
 
 use rustix::net::sockopt;
 use rustix::net::xdp::XdpOptionsFlags;
@@ -24,13 +23,13 @@ use softclock_wire::packet::Offload;
 use super::chunks::{Account, Chunk, Chunks};
 use super::sending::Sending;
 use super::umem::{self, Umem};
-use super::{Open, XdpError, XdpSettings, XdpStep, bind, patiently, prepare, queue_of};
+use super::{Open, XdpError, XdpSettings, XdpStep, bind, lock, patiently, prepare, queue_of};
 use crate::bpf::{Attachment, IndexMap, SocketMap};
 use crate::link::{Buffer, Link, Received, Refused};
 pub(super) use credits::Credits;
 pub use key::EndpointKey;
 use program::Maps;
-use slot::Slot;
+use slot::{Slot, Slots};
 
 /// Receives the frames of a link's queue by AF_XDP into channels, one for each endpoint, with early discard: an XDP
 /// program finds the channel of a frame by protocol, destination address and destination port, and drops the frame if
@@ -51,9 +50,10 @@ use slot::Slot;
 /// channels that existed at once.
 ///
 /// # Threads
-/// All channels belong to one thread, since all of them refill the one fill ring of the queue, which has one producer,
-/// and one completion ring. Each channel has a descriptor of its own to wait for. Receivers in several threads use
-/// [`SharedXdpChannels`](super::SharedXdpChannels), which has a lock around all of this.
+/// Any thread may add channels and send, and each channel may belong to another thread: it has a descriptor of its own to
+/// wait for, and a ring of its own. The threads have one ring in common, by which chunks go back to the kernel: each
+/// takes a lock for it when it drops a chunk, and no other. Keep `on_frame` of [`XdpChannel::receive`] short, and call no
+/// method of the same channel in it, which would wait forever.
 ///
 /// # Examples
 /// ```no_run
@@ -80,7 +80,7 @@ use slot::Slot;
 pub struct XdpChannels {
     /// The channels of the first accounts.
     common: [XdpChannel; COMMON_CHANNELS],
-    shared: Rc<Shared>,
+    shared: Arc<Shared>,
 }
 
 /// The settings to open channels with. Memory is reserved for all frames within the limits, 4 KiB for each.
@@ -108,7 +108,7 @@ impl XdpChannels {
     /// unchanged.
     pub fn open(link: &Link, settings: ChannelSettings) -> Result<Self, XdpError> {
         let failed = |step| move |error| XdpError::Failed(step, error);
-        let shared = Rc::new(Shared::open(link, settings)?);
+        let shared = Arc::new(Shared::open(link, settings)?);
         // The channels before the program, which delivers frames as soon as it is attached.
         let open = |account| {
             let slot = shared.slot(account)?;
@@ -165,15 +165,12 @@ impl XdpChannels {
         if !is_valid {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let slot = match shared.take_idle() {
-            Some(slot) => slot,
-            None => shared.open_slot()?,
-        };
+        let slot = shared.take_slot()?;
         let channel = XdpChannel::over(slot, limit, shared);
         for key in keys.iter().map(|key| key.to_bytes()) {
             // On an error the channel is dropped, with the keys that it has so far.
             shared.maps.keys.insert(&key, channel.slot.account.0)?;
-            channel.keys.borrow_mut().push(key);
+            lock(&channel.keys).push(key);
         }
         Ok(channel)
     }
@@ -186,7 +183,7 @@ impl XdpChannels {
         &self,
         frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
     ) -> io::Result<usize> {
-        let mut sending = self.shared.sending.borrow_mut();
+        let mut sending = lock(&self.shared.sending);
         sending.send(self.shared.socket.as_fd(), frames)
     }
 
@@ -199,24 +196,24 @@ impl XdpChannels {
         &self,
         frames: impl IntoIterator<Item = (&'a mut Buffer, &'a Offload)>,
     ) -> io::Result<usize> {
-        let mut sending = self.shared.sending.borrow_mut();
+        let mut sending = lock(&self.shared.sending);
         sending.send_buffers(self.shared.socket.as_fd(), frames)
     }
 
     /// Whether the kernel had no room at the last call, so that frames may wait for [`flush`](Self::flush).
     pub fn is_behind(&self) -> bool {
-        self.shared.sending.borrow().is_behind()
+        lock(&self.shared.sending).is_behind()
     }
 
     /// Asks the kernel to send the frames that wait.
     pub fn flush(&self) {
-        let mut sending = self.shared.sending.borrow_mut();
+        let mut sending = lock(&self.shared.sending);
         sending.flush(self.shared.socket.as_fd());
     }
 
     /// Counts frames that [`send`](Self::send) accepted and the link then refused, since the last call.
     pub fn take_refused(&self) -> u64 {
-        self.shared.sending.borrow_mut().take_refused()
+        lock(&self.shared.sending).take_refused()
     }
 }
 
@@ -239,22 +236,22 @@ impl fmt::Debug for XdpChannels {
 /// A bounded queue of the frames to one endpoint, filled by the XDP program. Dropping it removes the channel; frames in
 /// it are discarded, and those held stay valid. Its descriptor is readable while it has frames.
 pub struct XdpChannel {
-    slot: Rc<Slot>,
-    keys: RefCell<Vec<[u8; EndpointKey::BYTES]>>,
+    slot: Arc<Slot>,
+    keys: Mutex<Vec<[u8; EndpointKey::BYTES]>>,
     limit: u32,
     /// The counts when the channel was added: its slot may have had another before.
     delivered_before: u64,
     discarded_before: u64,
-    shared: Rc<Shared>,
+    shared: Arc<Shared>,
 }
 
 impl XdpChannel {
     /// Opens the channel by granting its credits.
-    fn over(slot: Rc<Slot>, limit: u32, shared: &Rc<Shared>) -> Self {
+    fn over(slot: Arc<Slot>, limit: u32, shared: &Arc<Shared>) -> Self {
         let credits = &shared.maps.credits;
         credits.grant(slot.account, limit.into());
         Self {
-            keys: RefCell::default(),
+            keys: Mutex::default(),
             limit,
             delivered_before: credits.delivered(slot.account),
             discarded_before: credits.discarded(slot.account),
@@ -292,7 +289,7 @@ impl XdpChannel {
     /// counters then have their last values, but for a frame that the program handles just now. Makes a system call for
     /// each key.
     pub fn stop(&self) {
-        for key in self.keys.take() {
+        for key in mem::take(&mut *lock(&self.keys)) {
             // The entry is there: no other channel can remove it.
             let _ = self.shared.maps.keys.remove(&key);
         }
@@ -359,7 +356,7 @@ impl Drop for XdpChannel {
         maps.credits
             .grant(self.slot.account, -i64::from(self.limit));
         self.slot.drain(&self.shared.chunks.0);
-        self.shared.idle.borrow_mut().push_back(self.slot.clone());
+        lock(&self.shared.slots).idle.push_back(self.slot.clone());
     }
 }
 
@@ -368,18 +365,15 @@ struct Shared {
     // In the order in which they have to be dropped: the program before its maps and the sockets, and these before the
     // memory.
     /// The attached program; empty while the link is opened.
-    attachment: OnceCell<Attachment>,
+    attachment: OnceLock<Attachment>,
     maps: Maps,
     _promiscuous: Option<OwnedFd>,
-    /// The slots of removed channels. Some of their frames may be held still.
-    idle: RefCell<VecDeque<Rc<Slot>>>,
-    /// The number of slots of endpoints.
-    opened: Cell<u32>,
+    slots: Mutex<Slots>,
     /// The first socket of the queue, by which all frames are sent. It receives none.
     socket: OwnedFd,
-    sending: RefCell<Sending>,
+    sending: Mutex<Sending>,
     chunks: Open,
-    umem: Rc<Umem>,
+    umem: Arc<Umem>,
     link: Link,
     queue: u32,
     is_copied: bool,
@@ -408,16 +402,15 @@ impl Shared {
         let chunks = Open(chunks);
         patiently(|| bind(socket.as_fd(), &umem, link, *copies, queue))
             .map_err(failed(XdpStep::Queue))?;
-        umem.owner.replace(Some(owner?));
+        *umem.owner() = Some(owner?);
         let options = sockopt::xdp_options(&socket).unwrap_or(XdpOptionsFlags::empty());
         Ok(Self {
-            attachment: OnceCell::new(),
+            attachment: OnceLock::new(),
             maps,
             _promiscuous: promiscuous,
-            idle: RefCell::default(),
-            opened: Cell::new(0),
+            slots: Mutex::default(),
             socket,
-            sending: RefCell::new(rings.sending),
+            sending: Mutex::new(rings.sending),
             chunks,
             umem,
             link: link.clone(),
@@ -427,10 +420,18 @@ impl Shared {
         })
     }
 
+    /// A slot for another channel.
+    fn take_slot(&self) -> io::Result<Arc<Slot>> {
+        let mut slots = lock(&self.slots);
+        match self.take_idle(&mut slots.idle) {
+            Some(slot) => Ok(slot),
+            None => self.open_slot(&mut slots.opened),
+        }
+    }
+
     /// Takes the slot of a removed channel all of whose frames are given back.
-    fn take_idle(&self) -> Option<Rc<Slot>> {
-        let mut idle = self.idle.borrow_mut();
-        let is_free = |slot: &Rc<Slot>| {
+    fn take_idle(&self, idle: &mut VecDeque<Arc<Slot>>) -> Option<Arc<Slot>> {
+        let is_free = |slot: &Arc<Slot>| {
             // An error leaves the slot without these credits, and so not free.
             let _ = slot.settle(&self.maps.credits);
             slot.drain(&self.chunks.0);
@@ -442,18 +443,17 @@ impl Shared {
     }
 
     /// Opens the socket of another slot.
-    fn open_slot(&self) -> io::Result<Rc<Slot>> {
-        let opened = self.opened.get();
-        if opened >= self.settings.channels {
+    fn open_slot(&self, opened: &mut u32) -> io::Result<Arc<Slot>> {
+        if *opened >= self.settings.channels {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        let slot = self.slot(Account(COMMON_CHANNELS as u32 + opened))?;
-        self.opened.set(opened + 1);
+        let slot = self.slot(Account(COMMON_CHANNELS as u32 + *opened))?;
+        *opened += 1;
         Ok(slot)
     }
 
     /// Opens the socket of this account.
-    fn slot(&self, account: Account) -> io::Result<Rc<Slot>> {
+    fn slot(&self, account: Account) -> io::Result<Arc<Slot>> {
         let ChannelSettings {
             link,
             limit,
@@ -476,7 +476,7 @@ impl Shared {
 }
 
 /// Maps memory with a chunk for each frame within the limits.
-fn umem_for(link: &Link, settings: &ChannelSettings) -> io::Result<Rc<Umem>> {
+fn umem_for(link: &Link, settings: &ChannelSettings) -> io::Result<Arc<Umem>> {
     // A device keeps chunks in its own ring, in which it receives even the frames that are discarded. On a virtual link,
     // the kernel takes a chunk only for a frame that has a credit.
     let spare = if link.is_virtual() { 0 } else { umem::RECEIVE };
@@ -486,7 +486,7 @@ fn umem_for(link: &Link, settings: &ChannelSettings) -> io::Result<Rc<Umem>> {
             frames.checked_add(COMMON_CHANNELS * settings.common_limit as usize + spare)
         })
         .ok_or(io::ErrorKind::InvalidInput)?;
-    Umem::with_receive(1, frames).map(Rc::new)
+    Umem::with_receive(1, frames).map(Arc::new)
 }
 
 /// The accounts of the channels that belong to no endpoint.

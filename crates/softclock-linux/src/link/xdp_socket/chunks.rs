@@ -1,31 +1,33 @@
 //! The chunks that frames are received into. Each belongs to the kernel, or is held by this process until it is given
 //! back.
 
-use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::{ptr, slice};
 
 use rustix::net::xdp::{XdpDesc, XdpDescOptions};
 use rustix::net::{RecvFlags, recv};
 
 use super::channels::Credits;
+use super::lock;
 use super::ring::Producer;
 use super::umem::{self, CHUNK_BYTES, Place, Share, Umem};
 
-/// The chunks of a socket, and the record of those that are held.
+/// The chunks of a socket, and the record of those that are held. Any thread may hold a chunk and give it back.
 pub(super) struct Chunks {
-    umem: Rc<Umem>,
+    umem: Arc<Umem>,
     share: Share,
-    /// Gives chunks back to the kernel; `None` once the socket is closed.
-    fill: RefCell<Option<Fill>>,
-    /// For each chunk, the account of its frame while this process holds it; `None` while it belongs to the kernel.
-    accounts: Box<[Cell<Option<Account>>]>,
-    held: Cell<usize>,
+    /// Gives chunks back to the kernel; `None` once the socket is closed. The ring has one producer at a time: the lock.
+    fill: Mutex<Option<Fill>>,
+    /// For each chunk, the account of its frame while this process holds it; [`Account::NONE`] while it belongs to the
+    /// kernel.
+    accounts: Box<[AtomicU32]>,
+    held: AtomicUsize,
     /// The credits of each account, if the frames are limited by account.
-    credits: Option<Rc<Credits>>,
+    credits: Option<Arc<Credits>>,
 }
 
 /// The account that a frame is charged to while it is held: the index of its channel.
@@ -35,6 +37,9 @@ pub(super) struct Account(pub(super) u32);
 impl Account {
     /// The account of all frames of a socket without channels, and of the frames of no channel.
     pub(super) const COMMON: Self = Self(0);
+
+    /// Stands for no account.
+    const NONE: u32 = u32::MAX;
 }
 
 /// The fill ring and a descriptor of its socket, for wake-ups.
@@ -50,7 +55,7 @@ struct Fill {
 /// ([`XdpSocket::take_lost`](super::XdpSocket::take_lost)). A chunk from an [`XdpChannel`](super::XdpChannel) counts
 /// against the limit of the channel.
 pub struct Chunk {
-    chunks: Rc<Chunks>,
+    chunks: Arc<Chunks>,
     /// The frame's offset in the memory of all chunks.
     at: u32,
     bytes: u32,
@@ -59,20 +64,22 @@ pub struct Chunk {
 impl Chunks {
     /// Gives all chunks of the share to the kernel by the fill ring of this socket.
     pub(super) fn new(
-        umem: Rc<Umem>,
+        umem: Arc<Umem>,
         share: Share,
         mut ring: Producer<u64>,
         socket: OwnedFd,
-        credits: Option<Rc<Credits>>,
-    ) -> Rc<Self> {
+        credits: Option<Arc<Credits>>,
+    ) -> Arc<Self> {
         share.to_receive().for_each(|chunk| ring.push(chunk));
         ring.submit();
-        Rc::new(Self {
+        Arc::new(Self {
             umem,
             share,
-            fill: RefCell::new(Some(Fill { ring, socket })),
-            accounts: vec![Cell::new(None); share.receive()].into(),
-            held: Cell::new(0),
+            fill: Mutex::new(Some(Fill { ring, socket })),
+            accounts: (0..share.receive())
+                .map(|_| AtomicU32::new(Account::NONE))
+                .collect(),
+            held: AtomicUsize::new(0),
             credits,
         })
     }
@@ -80,18 +87,22 @@ impl Chunks {
     /// Takes the chunk with the frame that the kernel describes, and the time that the XDP program wrote before the
     /// frame, on this account. `None` if the description does not lie within a chunk, or the chunk is already held.
     pub(super) fn hold(
-        self: &Rc<Self>,
+        self: &Arc<Self>,
         description: &XdpDesc,
         account: Account,
     ) -> Option<(Chunk, u64)> {
         let Place { at, bytes, index } = self.share.place(description)?;
         // Soundness does not depend on the kernel: a chunk that is described twice still has one owner.
         let entry = &self.accounts[index];
-        if entry.get().is_some() {
-            return None;
-        }
-        entry.set(Some(account));
-        self.held.set(self.held.get() + 1);
+        // Relaxed, here and below: the chunk itself passes between threads by way of the rings.
+        let is_free = entry.compare_exchange(
+            Account::NONE,
+            account.0,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        is_free.ok()?;
+        self.held.fetch_add(1, Ordering::Relaxed);
         if let Some(credits) = &self.credits {
             credits.hold(account);
         }
@@ -107,25 +118,25 @@ impl Chunks {
 
     /// The number of chunks that are held.
     pub(super) fn held(&self) -> usize {
-        self.held.get()
+        self.held.load(Ordering::Relaxed)
     }
 
     /// Gives the chunk with the byte at `at` back to the kernel. Called once for each [`Chunk`].
     fn give_back(&self, at: u32) {
         let start = at as usize & !(CHUNK_BYTES - 1);
-        let were_all_held = self.held.get() == self.accounts.len();
-        let account = self.accounts[self.share.index(start)].take();
-        self.held.set(self.held.get() - 1);
+        let entry = &self.accounts[self.share.index(start)];
+        let account = entry.swap(Account::NONE, Ordering::Relaxed);
+        let were_all_held = self.held.fetch_sub(1, Ordering::Relaxed) == self.accounts.len();
         self.refill(start, were_all_held);
         // After the chunk: each credit has a chunk in the fill ring.
-        if let (Some(credits), Some(account)) = (&self.credits, account) {
-            credits.give_back(account);
+        if let Some(credits) = &self.credits {
+            credits.give_back(Account(account));
         }
     }
 
     /// Puts the chunk that begins at this offset into the fill ring, unless the socket is closed.
     fn refill(&self, start: usize, were_all_held: bool) {
-        let mut fill = self.fill.borrow_mut();
+        let mut fill = lock(&self.fill);
         let Some(fill) = &mut *fill else { return };
         fill.ring.push(start as u64);
         fill.ring.submit();
@@ -138,16 +149,16 @@ impl Chunks {
 
     /// Makes the kernel look at the fill ring, if it asks for a system call.
     pub(super) fn wake(&self) {
-        if let Some(fill) = &*self.fill.borrow() {
+        if let Some(fill) = &*lock(&self.fill) {
             fill.wake();
         }
     }
 
     /// Closes the ring and the descriptors of the socket, which would keep its queue busy while a chunk is held.
     pub(super) fn close(&self) {
-        self.fill.take();
+        lock(&self.fill).take();
         if self.share.is_first() {
-            self.umem.owner.take();
+            self.umem.owner().take();
         }
     }
 }
@@ -249,10 +260,10 @@ mod tests {
         }
     }
 
-    fn both() -> (Rc<Chunks>, Kernel) {
+    fn both() -> (Arc<Chunks>, Kernel) {
         let (ring, fill) = in_memory(2 * umem::RECEIVE as u32);
         let nothing = File::open("/dev/null").unwrap().into();
-        let umem = Rc::new(Umem::new(1).unwrap());
+        let umem = Arc::new(Umem::new(1).unwrap());
         let share = umem.take_share().unwrap();
         let chunks = Chunks::new(umem, share, ring, nothing, None);
         let kernel = Kernel {

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::ops::Deref;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::net::xdp::XdpDesc;
@@ -17,7 +17,7 @@ use crate::link::{BATCH, Received, Refused};
 /// their number, at most [`BATCH`]. `WouldBlock` if no frame has arrived.
 pub(super) fn take_batch(
     arrived: &mut Consumer<XdpDesc>,
-    chunks: &Rc<Chunks>,
+    chunks: &Arc<Chunks>,
     account: Account,
     is_copied: bool,
     mut on_frame: impl FnMut(Result<Received<Chunk>, Refused>),

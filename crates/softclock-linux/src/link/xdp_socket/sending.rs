@@ -2,7 +2,7 @@
 //! into, which are lent to the kernel.
 
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
+use std::sync::Arc;
 use std::{io, mem};
 
 use rustix::io::Errno;
@@ -20,7 +20,7 @@ use crate::link::{BATCH, Buffer};
 pub(super) struct Sending {
     leaving: Producer<XdpDesc>,
     completed: Consumer<u64>,
-    umem: Rc<Umem>,
+    umem: Arc<Umem>,
     share: Share,
     /// The chunks of the share to send from that hold no frame.
     free: Vec<u64>,
@@ -36,7 +36,7 @@ pub(super) struct Sending {
 
 impl Sending {
     pub(super) fn new(
-        umem: Rc<Umem>,
+        umem: Arc<Umem>,
         share: Share,
         leaving: Producer<XdpDesc>,
         completed: Consumer<u64>,

@@ -1,14 +1,16 @@
 //! The memory in which frames are exchanged with the kernel (UMEM), in chunks of a page. It consists of shares: chunks
 //! to receive into, [`RECEIVE`] if not chosen otherwise, followed by [`SEND`] chunks to send from.
 
-use std::cell::{Cell, RefCell};
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
 use rustix::net::xdp::XdpDesc;
 
+use super::lock;
 use crate::memory::Memory;
 
 /// The memory of one socket, or of several.
@@ -18,10 +20,10 @@ pub(super) struct Umem {
     shares: usize,
     /// The number of chunks to receive into of each share.
     receive: usize,
-    taken: Cell<usize>,
+    taken: AtomicUsize,
     /// The first socket, to which the kernel has the memory registered; `None` before it is bound and once it is
     /// closed.
-    pub(super) owner: RefCell<Option<OwnedFd>>,
+    owner: Mutex<Option<OwnedFd>>,
 }
 
 /// The chunks of one socket.
@@ -51,21 +53,24 @@ impl Umem {
             memory: Memory::anonymous(bytes)?,
             shares,
             receive,
-            taken: Cell::new(0),
-            owner: RefCell::new(None),
+            taken: AtomicUsize::new(0),
+            owner: Mutex::new(None),
         })
     }
 
     /// Takes the next share; `None` if all are taken. A share is used once.
     pub(super) fn take_share(&self) -> Option<Share> {
-        let index = self.taken.get();
-        (index < self.shares).then(|| {
-            self.taken.set(index + 1);
-            Share {
-                first: index * (self.receive + SEND),
-                receive: self.receive,
-            }
+        let next = |taken| (taken < self.shares).then_some(taken + 1);
+        let taken = (self.taken).fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        taken.ok().map(|index| Share {
+            first: index * (self.receive + SEND),
+            receive: self.receive,
         })
+    }
+
+    /// The first socket, while it has the memory registered.
+    pub(super) fn owner(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        lock(&self.owner)
     }
 
     /// The number of chunks of all shares.

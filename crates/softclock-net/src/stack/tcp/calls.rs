@@ -112,7 +112,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             let number = place.wrapping_add(self.tcp.ports_given) % u32::from(PORTS);
             self.tcp.ports_given = self.tcp.ports_given.wrapping_add(1);
             let flow = flow(FIRST_PORT + number as u16);
-            let is_taken = self.table.find(&flow).is_some() || self.tcp.time_wait.contains(&flow);
+            let is_taken = self.stack_of(&flow).is_some()
+                || self.table.find(&flow).is_some()
+                || self.tcp.time_wait.contains(&flow);
             if !is_taken {
                 return self.tcp_open(now, flow, settings);
             }
@@ -126,6 +128,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         flow: Flow,
         settings: Arc<Settings>,
     ) -> Result<TcpId, BindError> {
+        if self.stack_of(&flow).is_some() {
+            // Its segments would go to another stack.
+            return Err(BindError::InUse);
+        }
         let secrets = self.tcp.shared.secrets();
         let iss = secrets.initial_sequence(&flow, now);
         let offset = secrets.timestamp_offset(&flow);
@@ -337,6 +343,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if !is_ready && interest.writable && has_room && !is_starved {
             endpoint.listed.insert(Listed::STARVED);
             self.tcp.starved.push_back(id.0);
+        }
+        if !is_ready && interest.writable {
+            endpoint.connection.await_room();
         }
         if !is_ready {
             endpoint.owner = endpoint.owner.waiting_for(interest);

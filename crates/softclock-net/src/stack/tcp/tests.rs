@@ -4,6 +4,7 @@ mod close;
 mod link;
 mod open;
 mod simulation;
+mod steering;
 mod transfer;
 
 use alloc::vec;

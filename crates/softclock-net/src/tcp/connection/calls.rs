@@ -71,6 +71,13 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         }
     }
 
+    /// Learns that a writer waits for room: [`Events::is_writable`] says when there is some.
+    pub fn await_room(&mut self) {
+        if let Phase::Open(open) = &mut self.phase {
+            open.sender.await_room();
+        }
+    }
+
     /// Whether an acknowledgment could free what a writer waits for: bytes that are not sent yet, or a full buffer.
     pub fn waits_for_acknowledgment(&self) -> bool {
         self.sender().is_some_and(Sender::has_unsent)

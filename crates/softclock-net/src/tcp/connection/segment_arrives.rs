@@ -294,6 +294,9 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             // With a closed window, the acknowledgment of a segment in order is valid; its data is not taken.
             || (self.receiver.window() == 0 && seq == self.receiver.next());
         if !is_acceptable && !is_reset {
+            if self.shows_life(header) {
+                self.probes.on_segment(arrived);
+            }
             // An answer to each, or the other end would never learn of its loss of step. SYN is treated below.
             if !flags.contains(Flags::SYN) {
                 self.acknowledge_if_allowed(now, length, limiter);
@@ -333,6 +336,15 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             self.on_ecn(arrival.is_marked, flags, length);
         }
         Ok(())
+    }
+
+    /// Whether a segment that is not acceptable shows that the peer is alive: it repeats what has arrived, since the
+    /// acknowledgment was lost, and its own acknowledgment is one that the peer can send. RFC 1122, 4.2.3.6 probes a
+    /// connection only if neither data nor acknowledgments have arrived.
+    fn shows_life(&self, header: &Header) -> bool {
+        header.flags.contains(Flags::ACK)
+            && header.sequence.is_before(self.receiver.next())
+            && self.sender.may_acknowledge(header.acknowledgment)
     }
 
     /// Notes the marks of the network, and the peer's answer to their echo (RFC 3168, 6.1.3).

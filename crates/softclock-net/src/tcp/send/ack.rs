@@ -83,6 +83,18 @@ impl Sender {
         acked
     }
 
+    /// Learns that a writer waits for room, so [`Acked::room`] says when there is some. A writer can find the buffer full
+    /// without being refused: the buffer follows the congestion window, and so shrinks with it.
+    pub fn await_room(&mut self) {
+        self.flags.is_writer_waiting |= self.fin == Fin::Open && self.room() == 0;
+    }
+
+    /// Whether a peer that follows the protocol can acknowledge this position at present.
+    pub(in crate::tcp) fn may_acknowledge(&self, acknowledgment: Seq) -> bool {
+        let verdict = self.judge(acknowledgment);
+        !matches!(verdict, AckVerdict::Future | AckVerdict::TooOld)
+    }
+
     /// RFC 9293, 3.10.7.4, and RFC 5961, 5.2.
     fn judge(&self, acknowledgment: Seq) -> AckVerdict {
         let probed = u32::from(self.flags.has_probed_window);

@@ -21,8 +21,8 @@ pub(crate) use udp::MemoryUdp;
 
 use crate::net::common::Common;
 use crate::net::registration::Registration;
+use crate::runtime::each_turn::EachTurn;
 use crate::runtime::inner::Inner;
-use crate::runtime::ring::Ring;
 use crate::runtime::sources::Sources;
 
 /// The sockets that are bound in a runtime.
@@ -35,7 +35,7 @@ pub(crate) struct Network {
     arrived: RefCell<Vec<(SourceId, Readiness)>>,
 }
 
-impl Ring for Network {
+impl EachTurn for Network {
     fn look(&self, sources: &mut Sources) {
         let mut arrived = self.arrived.borrow_mut();
         arrived
@@ -48,7 +48,7 @@ impl Network {
     fn of(runtime: &Inner) -> &Rc<Self> {
         Common::of(runtime).memory.get_or_init(|| {
             let network = Rc::new(Self::default());
-            runtime.rings.borrow_mut().push(network.clone());
+            runtime.each_turn.borrow_mut().push(network.clone());
             network
         })
     }

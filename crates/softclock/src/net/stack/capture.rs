@@ -6,13 +6,12 @@
 
 mod writer;
 
-use std::cell::RefCell;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime};
@@ -111,7 +110,7 @@ pub(super) struct Capture {
     /// The Unix time of the origin of the runtime's clock.
     origin: Duration,
     buffered: Arc<Buffered>,
-    writer: RefCell<Option<JoinHandle<()>>>,
+    writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 /// A copy of a frame that the stack is about to handle.
@@ -147,7 +146,7 @@ impl Capture {
             // A machine whose clock is not set has times from the origin on.
             origin: unix.unwrap_or_default().saturating_sub(since_origin),
             buffered,
-            writer: RefCell::new(Some(writer)),
+            writer: Mutex::new(Some(writer)),
         })
     }
 
@@ -210,7 +209,8 @@ impl Capture {
     /// Ends the capture, and waits until all of it is written.
     pub(super) fn finish(&self) {
         self.buffered.close();
-        if let Some(writer) = self.writer.take() {
+        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(writer) = writer.take() {
             // A panic of the thread has been printed, and there is nothing to undo.
             let _ = writer.join();
         }

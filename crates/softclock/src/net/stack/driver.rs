@@ -1,6 +1,8 @@
 //! Moves frames between the interface and the stack, and wakes the sockets that have got datagrams.
 
 mod captured;
+mod host;
+mod lanes;
 mod members;
 mod rings;
 mod tcp;
@@ -11,7 +13,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
+use std::sync::{self, Arc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -22,18 +24,21 @@ use softclock_net::checksum::Verify;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Prefix;
 use softclock_net::stack::{EndpointId, Stack, TcpId, TcpListenerId};
-use softclock_wire::packet::{Headers, Offload, segments};
+use softclock_wire::packet::{Headers, segments};
 
 use super::capture::Capture;
 use super::interface::{Interface, Opened};
-use super::ring::SocketRing;
+use super::open::HostParts;
+use super::received::{arrival, verification};
+use super::ring::RingChannel;
 use super::shared::{Shared, SharedSocket};
 use super::{StackError, StackReport};
 use crate::net::common::Common;
+use crate::runtime::each_turn::EachTurn;
 use crate::runtime::inner::Inner;
-use crate::runtime::ring::Ring;
 use crate::runtime::sources::Sources;
 use crate::time::Sleep;
+use host::Host;
 pub(super) use tcp::ends;
 
 /// What a driver is made of.
@@ -43,6 +48,8 @@ pub(super) struct Parts {
     pub(super) claim: Option<Claim>,
     pub(super) stack: Stack<Buffer>,
     pub(super) capture: Option<Capture>,
+    /// If the stack shares the host's addresses.
+    pub(super) host: Option<HostParts>,
 }
 
 /// The stack of a runtime with its interface. A task of the runtime runs it ([`start`](Self::start)).
@@ -56,8 +63,8 @@ pub(crate) struct Driver {
     pool: Pool,
     /// The source of each socket, by its endpoint.
     sockets: RefCell<HashMap<EndpointId, SourceId>>,
-    /// The rings of sockets (NI-LRP), by their endpoints.
-    rings: RefCell<HashMap<EndpointId, Rc<SocketRing>>>,
+    /// The rings of sockets of all threads (NI-LRP), by their endpoints.
+    rings: RefCell<HashMap<EndpointId, sync::Weak<RingChannel>>>,
     /// The frames of the common channels that the program had discarded at the last look.
     discarded: Cell<[u64; 3]>,
     /// The sources of sockets that wait for room in the queue of frames to send.
@@ -86,13 +93,14 @@ pub(crate) struct Driver {
     posts: RefCell<Vec<(SourceId, Readiness)>>,
     lost: Cell<u64>,
     refused: Cell<u64>,
-    capture: Option<Capture>,
+    capture: Option<Arc<Capture>>,
+    host: Option<Host>,
 }
 
 /// The wake-ups of a stack's sockets, which the runtime looks at in each turn.
 struct Wakeups(Weak<Driver>);
 
-impl Ring for Wakeups {
+impl EachTurn for Wakeups {
     fn look(&self, sources: &mut Sources) {
         let Some(driver) = self.0.upgrade() else {
             return;
@@ -136,7 +144,8 @@ impl Driver {
             posts: RefCell::default(),
             lost: Cell::new(0),
             refused: Cell::new(0),
-            capture: parts.capture,
+            capture: parts.capture.map(Arc::new),
+            host: parts.host.map(Host::watch).transpose()?,
         }))
     }
 
@@ -153,7 +162,10 @@ impl Driver {
         // Weak references, since the driver holds the runtime: it ends with its task, the handles and the sockets.
         let driver: Weak<Self> = Rc::downgrade(self);
         *Common::of(&runtime).stack.borrow_mut() = Some(driver.clone());
-        runtime.rings.borrow_mut().push(Rc::new(Wakeups(driver)));
+        runtime
+            .each_turn
+            .borrow_mut()
+            .push(Rc::new(Wakeups(driver)));
         self.stack.borrow_mut().announce(runtime.clock.now());
         drop(crate::spawn_local(self.clone().run()));
         Ok(())
@@ -192,6 +204,7 @@ impl Driver {
             Poll::Pending => false,
         };
         let now = self.interface.runtime().clock.now();
+        let has_received = self.take_handed(cx, now) || has_received;
         self.serve_members(cx, now);
         let quota = self.quota();
         let mut stack = self.stack.borrow_mut();
@@ -200,9 +213,13 @@ impl Driver {
             stack.on_timer(now);
         }
         drop(stack);
+        self.serve_host(cx, now);
+        self.hand_over();
         self.flush();
         // Segments to the stack itself have arrived now.
         let has_more = self.stack.borrow().has_work();
+        self.hand_over();
+        self.publish_counts();
         self.sort_woken();
         if has_received || has_more || processed == quota {
             cx.waker().wake_by_ref();
@@ -381,20 +398,21 @@ impl Driver {
         let more = self.interface.take_lost().ok();
         let lost = more.map(|more| self.lost.get() + more);
         self.lost.set(lost.unwrap_or(self.lost.get()));
+        self.count_members();
         let stack = self.stack.borrow();
-        let mut drops = stack.drops().clone();
+        let (mut counts, mut drops) = (stack.counts().clone(), stack.drops().clone());
         if let Some(shared) = self.shared.get() {
-            let others = shared.drops();
-            others
-                .iter()
-                .for_each(|(reason, packets)| drops.count_many(reason, packets));
+            let lanes = shared.lanes().counts();
+            counts.to_channels += lanes.to_channels;
+            let more = lanes.drops.iter();
+            more.for_each(|(reason, packets)| drops.count_many(reason, packets));
         }
         StackReport {
-            counts: stack.counts().clone(),
+            counts,
             drops,
             lost,
             refused,
-            capture: self.capture.as_ref().map(Capture::report),
+            capture: self.capture.as_ref().map(|capture| capture.report()),
         }
     }
 
@@ -434,20 +452,8 @@ impl Drop for Driver {
             self.flush();
             self.interface.flush();
         }
-    }
-}
-
-/// The time at which a frame of this age arrived.
-pub(super) fn arrival(now: Instant, age: Duration) -> Instant {
-    now - age.min(MOST_AGE)
-}
-
-/// Whether the checksum of a frame with these offloads is to be verified.
-pub(super) const fn verification(offload: &Offload) -> Verify {
-    match offload.checksum {
-        // The sender is on this machine, and has left the checksum to the link.
-        Some(_) => Verify::Trusted,
-        None => Verify::Yes,
+        // Other threads may still refer to it.
+        self.finish_capture();
     }
 }
 
@@ -456,6 +462,3 @@ const ROOM_PAUSE: Duration = Duration::from_micros(100);
 
 /// The pause between two looks whether the link still exists.
 const LINK_PAUSE: Duration = Duration::from_secs(1);
-
-/// The longest age of a frame that is believed. Frames wait at most milliseconds in the kernel.
-const MOST_AGE: Duration = Duration::from_secs(1);

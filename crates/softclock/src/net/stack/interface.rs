@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use softclock_core::{Clock, Instant, TriggerState};
@@ -12,6 +13,7 @@ use softclock_linux::link::{
 use softclock_net::stack::Ring;
 use softclock_wire::packet::Offload;
 
+use super::lane::LaneEnd;
 use crate::net::Kernel;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
@@ -20,24 +22,27 @@ use crate::runtime::sources::Direction;
 pub(super) enum Opened {
     Device(Device),
     Channels(XdpChannels),
+    Lane(LaneEnd),
 }
 
 /// The interface of a stack, watched by its runtime.
 pub(super) enum Interface {
     Device(Kernel<Device>),
     Channels(Channels),
+    /// Another thread has the device.
+    Lane(LaneEnd),
 }
 
 /// The channels of NI-LRP: those of sockets are theirs, and the stack receives from the common ones.
 pub(super) struct Channels {
-    all: Rc<XdpChannels>,
+    all: Arc<XdpChannels>,
     common: [Kernel<CommonChannel>; 3],
     pool: Pool,
 }
 
 /// A channel of frames that belong to no socket.
 struct CommonChannel {
-    channels: Rc<XdpChannels>,
+    channels: Arc<XdpChannels>,
     kind: CommonKind,
 }
 
@@ -54,6 +59,7 @@ impl Interface {
         match opened {
             Opened::Device(device) => Kernel::new(device).map(Self::Device),
             Opened::Channels(channels) => Channels::watch(channels).map(Self::Channels),
+            Opened::Lane(lane) => Ok(Self::Lane(lane)),
         }
     }
 
@@ -61,27 +67,36 @@ impl Interface {
         match self {
             Self::Device(device) => device.runtime(),
             Self::Channels(Channels { common, .. }) => common[0].runtime(),
+            Self::Lane(lane) => lane.runtime(),
         }
     }
 
     /// The channels of NI-LRP, if this is one.
     pub(super) const fn channels(&self) -> Option<&Channels> {
         match self {
-            Self::Device(_) => None,
             Self::Channels(channels) => Some(channels),
+            Self::Device(_) | Self::Lane(_) => None,
+        }
+    }
+
+    /// The end of a lane, if another thread has the device.
+    pub(super) const fn lane(&self) -> Option<&LaneEnd> {
+        match self {
+            Self::Lane(lane) => Some(lane),
+            Self::Device(_) | Self::Channels(_) => None,
         }
     }
 
     /// The most frames that one call of [`poll_receive`](Self::poll_receive) passes on.
     pub(super) const fn most_received(&self) -> usize {
         match self {
-            Self::Device(_) => BATCH,
+            Self::Device(_) | Self::Lane(_) => BATCH,
             Self::Channels(Channels { common, .. }) => common.len() * BATCH,
         }
     }
 
     /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch, or with channels a batch of
-    /// each common one. Pending if none has arrived.
+    /// each common one. Pending if none has arrived. Frames of a lane are taken from [`lane`](Self::lane).
     pub(super) fn poll_receive(
         &self,
         cx: &Context<'_>,
@@ -97,6 +112,7 @@ impl Interface {
                 })
             }
             Self::Channels(channels) => channels.poll_receive(cx, on_frame),
+            Self::Lane(lane) => lane.poll_end(),
         }
     }
 
@@ -111,6 +127,7 @@ impl Interface {
                 let frames = frames.iter_mut().map(|frame| (frame, &Offload::NONE));
                 channels.all.send_buffers(frames)
             }
+            Self::Lane(lane) => lane.send(frames),
         }
     }
 
@@ -120,6 +137,7 @@ impl Interface {
         match self {
             Self::Device(device) => device.registration().poll_ready(cx, Direction::Write),
             Self::Channels(_) => Poll::Pending,
+            Self::Lane(lane) => lane.poll_room(cx),
         }
     }
 
@@ -127,6 +145,7 @@ impl Interface {
         match self {
             Self::Device(device) => device.descriptor().is_behind(),
             Self::Channels(channels) => channels.all.is_behind(),
+            Self::Lane(_) => false,
         }
     }
 
@@ -134,6 +153,7 @@ impl Interface {
         match self {
             Self::Device(device) => device.descriptor().flush(),
             Self::Channels(channels) => channels.all.flush(),
+            Self::Lane(_) => {}
         }
     }
 
@@ -141,6 +161,7 @@ impl Interface {
         match self {
             Self::Device(device) => device.descriptor().take_refused(),
             Self::Channels(channels) => channels.all.take_refused(),
+            Self::Lane(_) => 0,
         }
     }
 
@@ -152,6 +173,7 @@ impl Interface {
                 let lost = common.iter().map(|one| one.descriptor().channel());
                 lost.map(XdpChannel::take_lost).sum()
             }
+            Self::Lane(_) => Ok(0),
         }
     }
 
@@ -159,6 +181,7 @@ impl Interface {
         match self {
             Self::Device(device) => device.descriptor().mechanism(),
             Self::Channels(_) => "xdp",
+            Self::Lane(_) => "lane",
         }
     }
 
@@ -167,12 +190,16 @@ impl Interface {
         match self {
             Self::Device(device) => matches!(device.descriptor(), Device::Xdp(..)),
             Self::Channels(_) => true,
+            Self::Lane(_) => false,
         }
     }
 
     /// Whether this error of [`poll_receive`](Self::poll_receive) means that the link is gone. A link that is down may
     /// come up again.
     pub(super) fn is_end(&self, link: &Link, error: &io::Error) -> bool {
+        if let Self::Lane(_) = self {
+            return true;
+        }
         if let Self::Device(device) = self
             && let tap @ Device::Tap(_) = device.descriptor()
         {
@@ -185,7 +212,7 @@ impl Interface {
 
 impl Channels {
     fn watch(channels: XdpChannels) -> io::Result<Self> {
-        let all = Rc::new(channels);
+        let all = Arc::new(channels);
         let kinds = [
             CommonKind::Control,
             CommonKind::Fragments,
@@ -203,7 +230,7 @@ impl Channels {
     }
 
     /// All channels, to add those of sockets.
-    pub(super) fn all(&self) -> &XdpChannels {
+    pub(super) fn all(&self) -> &Arc<XdpChannels> {
         &self.all
     }
 

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use softclock_core::TriggerState;
+use softclock_linux::link::Transport;
 use softclock_linux::readiness::Readiness;
 use softclock_linux::socket::tcp::ListenOptions;
 use softclock_net::stack::{TcpListenSettings, TcpListenerId};
@@ -28,10 +29,10 @@ impl StackListener {
     /// Listens at `address`, if the runtime has a stack and the address is one of the stack's or unspecified.
     pub(crate) fn bind(address: SocketAddr, options: &ListenOptions) -> Option<io::Result<Self>> {
         let Some(driver) = Driver::current() else {
-            let is_shared = StackShare::current_owns(address.ip());
+            let is_shared = StackShare::current_owns(Transport::Tcp, address);
             return is_shared.then(|| Err(super::tcp::member_error()));
         };
-        let is_own = driver.owns(address.ip());
+        let is_own = driver.owns(Transport::Tcp, address);
         is_own.then(|| Self::bind_to(driver, address, options))
     }
 
@@ -40,7 +41,8 @@ impl StackListener {
         address: SocketAddr,
         options: &ListenOptions,
     ) -> io::Result<Self> {
-        if options.reuse_port {
+        // The threads of a stack share each port.
+        if options.reuse_port && !driver.has_threads() {
             return Err(reuse_error());
         }
         let registration = Registration::new(Readiness::READABLE)?;

@@ -7,14 +7,17 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
-use softclock_core::TriggerState;
+use softclock_core::{Clock, TriggerState};
+use softclock_linux::link::{BATCH, Chunk, Transport};
 use softclock_linux::socket::udp::{BindOptions, Ecn, RecvBatch, RecvOptions};
 use softclock_net::checksum::Addresses;
 use softclock_net::routes::{Destination, Prefix, Routes};
-use softclock_net::stack::{self, Pending, Ports, SendError, datagram_packet};
+use softclock_net::stack::{self, Pending, Ports, SendError, Taken, datagram_packet};
 
 use super::StackError;
-use super::driver::Driver;
+use super::driver::{Driver, Parts};
+use super::interface::Opened;
+use super::ring::SocketRing;
 use super::shared::{Change, NotSent, Shared, SharedSocket};
 use super::udp::{network_error, reuse_error, seen, send_error};
 use crate::net::common::Common;
@@ -53,39 +56,61 @@ impl StackShare {
     /// Lets the current runtime have sockets on the stack: those that are bound to an address of the stack, or to an
     /// unspecified one.
     ///
+    /// If the stack has [several threads](super::StackOptions::threads) and one of them is missing, the runtime becomes that
+    /// one, and has TCP sockets, too; else it has UDP sockets.
+    ///
     /// The runtime that opened the stack demultiplexes the frames, and copies those for this runtime's sockets into
-    /// their channels. The work of IP and UDP is done here, by the tasks that receive.
+    /// their channels. With [`NiLrp`](super::Architecture::NiLrp) the XDP program demultiplexes them into a ring for each
+    /// socket, which this runtime reads. The work of IP and UDP is done here, by the tasks that receive.
     ///
     /// # Errors
-    /// [`StackError::Exists`] if the runtime has a stack or shares one, [`StackError::OneThread`] if the architecture of the
-    /// stack is [`NiLrp`](super::Architecture::NiLrp), and [`StackError::Watch`] outside a runtime.
+    /// [`StackError::Exists`] if the runtime has a stack or shares one, [`StackError::Gone`] if the stack has ended, and
+    /// [`StackError::Watch`] outside a runtime.
     pub fn join(&self) -> Result<(), StackError> {
         let runtime = Inner::current().map_err(StackError::Watch)?;
-        if self.0.is_of_one_thread {
-            return Err(StackError::OneThread);
-        }
         if Driver::current().is_some() {
             return Err(StackError::Exists);
+        }
+        if self.0.is_closed() {
+            return Err(StackError::Gone(self.0.link.name().into()));
         }
         let mut shared = Common::of(&runtime).shared_stack.borrow_mut();
         if shared.is_some() {
             return Err(StackError::Exists);
         }
         *shared = Some(Rc::new(self.clone()));
+        drop(shared);
+        if let Some((lane, stack)) = self.0.take_lane(runtime.clone()) {
+            let driver = Driver::new(Parts {
+                link: self.0.link.clone(),
+                opened: Opened::Lane(lane),
+                claim: None,
+                stack,
+                capture: None,
+                host: None,
+            });
+            driver
+                .and_then(|driver| driver.start())
+                .map_err(StackError::Watch)?;
+        }
         Ok(())
     }
 
     /// Whether the current runtime shares a stack to which a socket at this address belongs.
-    pub(super) fn current_owns(local: IpAddr) -> bool {
-        let is_own = |prefix: &Prefix| prefix.address == local;
+    pub(super) fn current_owns(transport: Transport, local: SocketAddr) -> bool {
+        let ip = local.ip();
+        let is_own = |prefix: &Prefix| prefix.address == ip;
         Self::current().is_some_and(|share| {
-            local.is_unspecified() || share.0.routes.addresses().iter().any(is_own)
+            let is_own = ip.is_unspecified() || share.0.routes.addresses().iter().any(is_own);
+            is_own && share.0.has_port(transport, local.port())
         })
     }
 
     /// Whether the current runtime shares a stack that opens the connections to this address.
     pub(super) fn current_reaches(remote: IpAddr) -> bool {
-        let has_route = |share: Rc<Self>| share.0.routes.source_for(remote).is_some();
+        let has_route = |share: Rc<Self>| {
+            share.0.ports.is_none() && share.0.routes.source_for(remote).is_some()
+        };
         !remote.is_loopback() && Self::current().is_some_and(has_route)
     }
 
@@ -108,6 +133,10 @@ pub(crate) struct MemberUdp {
     runtime: Rc<Inner>,
     shared: Arc<Shared>,
     socket: Arc<SharedSocket>,
+    /// The frames that the network interface has demultiplexed to this socket (NI-LRP).
+    ring: Option<SocketRing>,
+    /// Whether the channel goes before the ring when the task asks next, so that neither keeps the other waiting.
+    is_channel_next: Cell<bool>,
     receive: RecvOptions,
     remote: Cell<Option<SocketAddr>>,
     ecn: Cell<Ecn>,
@@ -119,6 +148,7 @@ impl MemberUdp {
         let share = StackShare::current()?;
         let ip = address.ip();
         let is_own = ip.is_unspecified() || is_bindable(&share.0.routes, ip);
+        let is_own = is_own && share.0.has_port(Transport::Udp, address.port());
         is_own.then(|| Self::bind_to(share.0.clone(), address, options))
     }
 
@@ -131,15 +161,16 @@ impl MemberUdp {
             return Err(reuse_error());
         }
         let runtime = Inner::current()?;
-        let local = shared.reserve(address);
-        let local = local.ok_or(io::ErrorKind::AddrInUse)?;
-        let socket = Arc::new(SharedSocket::new(local, shared.limits));
+        let (local, ring) = reserve(&shared, address)?;
+        let socket = Arc::new(SharedSocket::new(local, ring.as_ref(), shared.limits));
         shared.ask(Change::Bind(socket.clone()));
         runtime.trigger(TriggerState::SystemCall);
         Ok(Self {
             runtime,
             shared,
             socket,
+            ring,
+            is_channel_next: Cell::new(false),
             receive: options.receive,
             remote: Cell::new(None),
             ecn: Cell::default(),
@@ -209,34 +240,78 @@ impl MemberUdp {
             if batch.len() == batch.slots() {
                 break;
             }
-            let mut more = std::iter::from_fn(|| self.socket.next());
-            match more.find_map(|packet| self.process(packet)) {
-                Some(another) => next = another,
-                None => break,
+            match self.take() {
+                Taken::Datagram(another) => next = another,
+                // The rest waits for the next call.
+                Taken::Other | Taken::Nothing => break,
             }
         }
         Poll::Ready(Ok(batch.len()))
     }
 
-    /// Waits for the next datagram: the protocols run now, in this thread.
-    fn poll_next(&self, cx: &Context<'_>) -> Poll<io::Result<stack::Datagram<Vec<u8>>>> {
-        loop {
-            let packet = ready!(self.socket.poll_next(cx)).map_err(network_error)?;
-            if let Some(datagram) = self.process(packet) {
-                return Poll::Ready(Ok(datagram));
+    /// Waits for the next datagram: the protocols run now, in this thread. After a batch of packets that are no datagrams
+    /// other tasks get their turn.
+    fn poll_next(&self, cx: &Context<'_>) -> Poll<io::Result<stack::Datagram<Chunk>>> {
+        for _ in 0..BATCH {
+            if let Some(error) = self.socket.take_error() {
+                return Poll::Ready(Err(network_error(error)));
             }
+            match self.take() {
+                Taken::Datagram(datagram) => return Poll::Ready(Ok(datagram)),
+                Taken::Other => {}
+                Taken::Nothing => ready!(self.poll_ready(cx)),
+            }
+        }
+        cx.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Ready if something may have arrived, in the channel or in the ring. Else both wake the task.
+    fn poll_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        match (self.socket.poll_ready(cx), &self.ring) {
+            (Poll::Pending, Some(ring)) => ring.poll_ready(cx),
+            (ready, _) => ready,
+        }
+    }
+
+    /// Takes the next packet. Channel and ring take turns while both have packets.
+    fn take(&self) -> Taken<Chunk> {
+        let Some(ring) = &self.ring else {
+            return self.take_from_channel();
+        };
+        if self.is_channel_next.replace(false) {
+            let taken = self.take_from_channel();
+            if !matches!(taken, Taken::Nothing) {
+                return taken;
+            }
+        }
+        let now = self.runtime.clock.now();
+        let Some(frame) = ring.next(now) else {
+            return self.take_from_channel();
+        };
+        self.is_channel_next.set(true);
+        let remote = self.remote.get();
+        self.shared.receive(now, &self.socket, remote, frame).into()
+    }
+
+    fn take_from_channel(&self) -> Taken<Chunk> {
+        match self.socket.next() {
+            Some(packet) => self.process(packet).into(),
+            None => Taken::Nothing,
         }
     }
 
     /// The work of IP and UDP for a packet. A packet that proves malformed is dropped, and one that came before the
     /// socket was connected to another host.
-    fn process(&self, packet: Pending<Vec<u8>>) -> Option<stack::Datagram<Vec<u8>>> {
+    fn process(&self, packet: Pending<Chunk>) -> Option<stack::Datagram<Chunk>> {
         match packet.into_datagram(&self.shared.routes) {
             Ok(datagram) => {
                 let remote = self.remote.get();
-                remote
-                    .is_none_or(|remote| remote == datagram.source)
-                    .then_some(datagram)
+                let is_accepted = remote.is_none_or(|remote| remote == datagram.source);
+                is_accepted.then(|| {
+                    self.socket.count_datagram();
+                    datagram
+                })
             }
             Err(reason) => {
                 self.shared.count_drop(reason);
@@ -333,7 +408,25 @@ impl MemberUdp {
 
 impl Drop for MemberUdp {
     fn drop(&mut self) {
-        self.shared.ask(Change::Close(self.socket.local));
+        self.shared.close_socket(&self.socket);
+    }
+}
+
+/// Reserves an address and port, and opens the ring for it, if the stack has rings.
+fn reserve(shared: &Shared, address: SocketAddr) -> io::Result<(SocketAddr, Option<SocketRing>)> {
+    loop {
+        let local = shared.reserve(address);
+        let local = local.ok_or(io::ErrorKind::AddrInUse)?;
+        let error = match shared.open_ring(local) {
+            Ok(ring) => return Ok((local, ring)),
+            Err(error) => error,
+        };
+        shared.release(local);
+        // A socket at all addresses has the port that was chosen for one address, or the reverse. The next port is another.
+        let is_chosen = address.port() == 0;
+        if !is_chosen || error.kind() != io::ErrorKind::AddrInUse {
+            return Err(error);
+        }
     }
 }
 

@@ -19,7 +19,7 @@
 //! - `driver`: frames from the interface to the sockets and back; `udp`: UDP sockets; `ring`: their rings with NI-LRP.
 //! - `capture`: a file with the frames, for Wireshark.
 //! - `tcp`, `listener`: TCP connections and listeners.
-//! - `shared`: what other threads reach of a stack; `member`: their UDP sockets.
+//! - `shared`: what other threads reach of a stack; `member`: their UDP sockets; `lane`: frames to their connections.
 //!
 //! # Example
 //! ```no_run
@@ -48,9 +48,12 @@
 mod capture;
 mod driver;
 mod interface;
+mod lane;
 mod listener;
 mod member;
 mod open;
+mod random;
+mod received;
 mod ring;
 mod shared;
 mod tcp;
@@ -59,11 +62,13 @@ mod udp;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use softclock_linux::link::{ClaimError, DeviceError};
+use softclock_linux::link::{ClaimError, DeviceError, Link};
+
+pub use softclock_linux::link::Transport;
 
 pub use softclock_net::channel::Limits;
 pub use softclock_net::drops::{DropReason, Drops};
@@ -91,6 +96,16 @@ pub struct StackOptions {
     pub mechanism: StackMechanism,
     /// The stack's own addresses, each with the prefix of its network: at least one. They must not be those of the host.
     pub addresses: Vec<Prefix>,
+    /// Shares the host's addresses on the interface instead of having own ones, if given: the stack takes the packets to
+    /// these ports, and the host keeps all others, with ARP, neighbor discovery and ICMP.
+    ///
+    /// [`addresses`](Self::addresses) and [`link_address`](Self::link_address) are the host's then and must be left out;
+    /// so are [`gateways`](Self::gateways), unless they are given. The mechanism must be AF_XDP, which
+    /// [`StackMechanism::Auto`] stands for. The host's kernel finds the link addresses of neighbors. The ports must be free
+    /// at the host, and stay reserved while the stack is open. Sockets at other ports are the kernel's, and so are
+    /// [`TcpStream`](crate::net::TcpStream)s that connect. What comes in fragments, or behind extension headers of IPv6,
+    /// goes to the host.
+    pub host_ports: Option<Vec<(Transport, u16)>>,
     /// Routers to the networks that no address is part of, at most one for each version of IP.
     pub gateways: Vec<IpAddr>,
     /// The stack's own address on the link. `None` for a random one that is locally administered.
@@ -98,8 +113,7 @@ pub struct StackOptions {
     /// When packets are demultiplexed and processed.
     ///
     /// With [`Architecture::NiLrp`] the XDP program demultiplexes, into a ring for each socket: the mechanism must be AF_XDP
-    /// (which [`StackMechanism::Auto`] stands for then, with copies or without) on an existing interface, all sockets
-    /// belong to one thread, and sockets at one address and at an unspecified one cannot have the same port. Packets to a
+    /// (which [`StackMechanism::Auto`] stands for then, with copies or without) on an existing interface, and sockets at one address and at an unspecified one cannot have the same port. Packets to a
     /// socket that come in fragments are put together by the stack, on its own account, as in the other architectures.
     pub architecture: Architecture,
     /// The limits of a socket's channel. Packets beyond them are discarded, and counted as
@@ -110,6 +124,15 @@ pub struct StackOptions {
     /// until the kernel has finished with its last packets, usually less than a millisecond. The other architectures have
     /// no such limit.
     pub sockets: u32,
+    /// The threads with TCP sockets, at least 1: the one that opens the stack, and the first others that
+    /// [join](StackShare::join). The hash of a connection's addresses and ports names the thread that has it. So each
+    /// thread accepts the connections that are its own by a listener of its own at the same port, and those to a thread
+    /// without one are refused. The limits of connections, of their memory and of half-open ones are divided among the
+    /// threads.
+    ///
+    /// The thread that opened the stack receives all frames, and hands the others theirs: a copy of each, in a queue of
+    /// 2048, behind which frames are discarded. Until a thread has joined, segments to it are discarded.
+    pub threads: usize,
     /// Writes the frames that the stack receives and sends to a file. `None`, the default, for no capture.
     ///
     /// The file has each frame with its time of arrival, or the time at which it is handed to the device, on the system's
@@ -130,6 +153,7 @@ impl StackOptions {
             interface: interface.into(),
             mechanism: StackMechanism::Auto,
             addresses: Vec::new(),
+            host_ports: None,
             gateways: Vec::new(),
             link_address: None,
             architecture: Architecture::SoftLrp,
@@ -139,6 +163,7 @@ impl StackOptions {
             },
             // 16 MiB with the default channel.
             sockets: 16,
+            threads: 1,
             capture: None,
         }
     }
@@ -167,6 +192,15 @@ pub fn open(options: &StackOptions) -> Result<Stack, StackError> {
     Ok(Stack(driver))
 }
 
+/// Lists the host's addresses on an interface: those that a stack [shares](StackOptions::host_ports).
+///
+/// # Errors
+/// [`StackError::Find`].
+pub fn host_addresses(interface: &str) -> Result<Vec<Prefix>, StackError> {
+    let listed = Link::named(interface).and_then(|link| open::host_addresses(&link));
+    listed.map_err(|error| StackError::Find(interface.into(), error))
+}
+
 /// The stack of a runtime. Dropping this leaves the stack open.
 #[derive(Clone)]
 pub struct Stack(Rc<Driver>);
@@ -186,6 +220,11 @@ impl Stack {
     /// The stack's addresses.
     pub fn addresses(&self) -> Vec<Prefix> {
         self.0.addresses()
+    }
+
+    /// The ports that the stack takes at the host's addresses; `None` if its addresses are its own.
+    pub fn host_ports(&self) -> Option<Vec<(Transport, u16)>> {
+        self.0.ports().map(Vec::from)
     }
 
     /// The stack's address on the link.
@@ -263,12 +302,20 @@ pub enum StackError {
     Routes(RouteError),
     /// The host has this address, too.
     HostAddress(IpAddr),
+    /// The host's addresses were to be shared, with AF_PACKET or a TAP device.
+    HostNeedsXdp,
+    /// The host's addresses were to be shared, and addresses of the stack's own were given.
+    HostAndOwn,
+    /// The host has no address on the interface that could be shared.
+    NoHostAddress(String),
+    /// The host's addresses were to be shared, without a port.
+    NoHostPort,
+    /// A port of the host cannot be reserved.
+    HostPort(SocketAddr, io::Error),
     /// The runtime has a stack already.
     Exists,
     /// [`Architecture::NiLrp`] was asked for with AF_PACKET or a TAP device, where no XDP program can demultiplex.
     NeedsXdp,
-    /// The rings of [`Architecture::NiLrp`] belong to the thread that opened the stack, and cannot be shared.
-    OneThread,
     /// The runtime cannot watch the device, or there is no runtime on this thread.
     Watch(io::Error),
     /// The file of the capture cannot be created.
@@ -299,13 +346,24 @@ impl fmt::Display for StackError {
                     "{address} is an address of the host, and cannot be the stack's too"
                 )
             }
+            Self::HostNeedsXdp => f.write_str(
+                "only AF_XDP shares the host's addresses, on an existing interface: otherwise the host, too, receives the \
+                 packets to the ports, and refuses them",
+            ),
+            Self::HostAndOwn => f.write_str(
+                "a stack that shares the host's addresses has no address of its own, on the link neither",
+            ),
+            Self::NoHostAddress(interface) => {
+                write!(f, "the host has no address on {interface} to share")
+            }
+            Self::NoHostPort => f.write_str("a stack that shares the host's addresses needs a port"),
+            Self::HostPort(address, error) => {
+                write!(f, "cannot take {address} from the host: {error}")
+            }
             Self::Exists => f.write_str("the runtime has a stack already"),
-            Self::NeedsXdp => {
-                f.write_str("ni-lrp needs AF_XDP, whose program demultiplexes, on an existing interface")
-            }
-            Self::OneThread => {
-                f.write_str("the stack is not shared with other threads: with ni-lrp, all sockets belong to one")
-            }
+            Self::NeedsXdp => f.write_str(
+                "ni-lrp needs AF_XDP, whose program demultiplexes, on an existing interface",
+            ),
             Self::Watch(error) => write!(f, "cannot watch the device: {error}"),
             Self::Capture(path, error) => {
                 write!(f, "cannot create the capture {}: {error}", path.display())

@@ -1,6 +1,7 @@
 //! Opens the interface of a stack.
 
-use std::hash::{BuildHasher, RandomState};
+mod host;
+
 use std::rc::Rc;
 
 use softclock_core::Clock;
@@ -11,11 +12,14 @@ use softclock_linux::link::{
 use softclock_net::demux::HashKey;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Routes;
-use softclock_net::stack::{Architecture, Settings};
+use softclock_net::stack::{Architecture, Settings, Steering};
+
+pub(super) use host::{HostParts, addresses as host_addresses};
 
 use super::capture::Capture;
 use super::driver::{Driver, Parts};
 use super::interface::Opened;
+use super::random::random;
 use super::ring::ring_limit;
 use super::{StackError, StackMechanism, StackOptions};
 use crate::runtime::inner::Inner;
@@ -25,19 +29,40 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
     if Driver::current().is_some() {
         return Err(StackError::Exists);
     }
+    check_architecture(options)?;
+    let shared;
+    let options = match &options.host_ports {
+        None => options,
+        Some(ports) => {
+            shared = host::addressed(options, ports)?;
+            &shared
+        }
+    };
     if options.addresses.is_empty() {
         return Err(StackError::NoAddress);
     }
     let routes = Routes::new(options.addresses.clone(), options.gateways.clone());
     let routes = routes.map_err(StackError::Routes)?;
-    check_architecture(options)?;
-    let (link, opened, claim) = open_interface(options)?;
+    let OpenInterface {
+        link,
+        opened,
+        claim,
+        host,
+    } = open_interface(options)?;
     let find = |error| StackError::Find(link.name().into(), error);
     let mtu = link.mtu().map_err(find)? as usize;
-    let link_address = options.link_address.unwrap_or_else(random_link_address);
+    let link_address = match &host {
+        Some(_) => LinkAddress(link.hardware_address().map_err(find)?),
+        None => options.link_address.unwrap_or_else(random_link_address),
+    };
     let mut settings = Settings::new(link_address, mtu);
+    settings.asks_caller = host.is_some();
     settings.architecture = options.architecture;
     settings.channel = options.channel;
+    if let Ok(threads @ 2..) = u32::try_from(options.threads) {
+        settings.tcp = settings.tcp.divided(options.threads);
+        settings.steering = Some(Steering::new(HashKey([random(), random()]), threads, 0));
+    }
     let key = HashKey([random(), random()]);
     let stack = softclock_net::stack::Stack::new(settings, routes, key);
     // Last, so that a stack that cannot be opened leaves no file.
@@ -48,6 +73,7 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
         claim,
         stack,
         capture,
+        host,
     })
     .map_err(StackError::Watch)
 }
@@ -62,42 +88,63 @@ fn start_capture(options: &StackOptions, link: &Link) -> Result<Option<Capture>,
     started.map(Some).map_err(failed)
 }
 
-/// Refuses NI-LRP where no XDP program can demultiplex.
+/// Refuses NI-LRP, and the host's addresses, where no XDP program can demultiplex.
 fn check_architecture(options: &StackOptions) -> Result<(), StackError> {
     let is_tap = options.interface.starts_with(TAP);
     let has_program = !is_tap && options.mechanism != StackMechanism::Packet;
     match options.architecture {
         Architecture::NiLrp if !has_program => Err(StackError::NeedsXdp),
+        _ if options.host_ports.is_some() && !has_program => Err(StackError::HostNeedsXdp),
         _ => Ok(()),
     }
 }
 
-fn open_interface(options: &StackOptions) -> Result<(Link, Opened, Option<Claim>), StackError> {
+/// An interface that is open, with what is held for it.
+struct OpenInterface {
+    link: Link,
+    opened: Opened,
+    claim: Option<Claim>,
+    host: Option<HostParts>,
+}
+
+fn open_interface(options: &StackOptions) -> Result<OpenInterface, StackError> {
     let name = &options.interface;
     if let Some(name) = name.strip_prefix(TAP) {
         // Creating it fails if the name is taken, so it needs no claim.
         let (link, device) = Device::create_tap(name).map_err(StackError::Open)?;
-        return Ok((link, Opened::Device(device), None));
+        return Ok(OpenInterface {
+            link,
+            opened: Opened::Device(device),
+            claim: None,
+            host: None,
+        });
     }
     let link = Link::named(name).map_err(|error| StackError::Find(name.clone(), error))?;
     let claim = Claim::to(&link).map_err(|error| StackError::Claim(name.clone(), error))?;
-    // Before the device is opened, whose program would take the host's packets.
-    check_host(&link, options)?;
+    // Before the device is opened, whose program takes packets of the host.
+    if options.host_ports.is_none() {
+        check_host(&link, options)?;
+    }
+    let host = host::parts(&link, options)?;
     let opened = match options.architecture {
         Architecture::NiLrp => open_channels(&link, options).map(Opened::Channels),
         _ => share(&link, options).map(Opened::Device),
     };
-    Ok((link, opened.map_err(StackError::Open)?, Some(claim)))
+    Ok(OpenInterface {
+        link,
+        opened: opened.map_err(StackError::Open)?,
+        claim: Some(claim),
+        host,
+    })
 }
 
 /// Opens a link with a channel for each socket.
 fn open_channels(link: &Link, options: &StackOptions) -> Result<XdpChannels, DeviceError> {
-    let own = options.addresses.iter().map(|prefix| prefix.address);
     let settings = ChannelSettings {
         link: XdpSettings {
             copies: Copies::Allowed,
             queue: None,
-            filter: XdpFilter::Addresses(own.collect()),
+            filter: filter(options),
         },
         channels: options.sockets,
         limit: ring_limit(options.channel.packets),
@@ -110,16 +157,30 @@ fn open_channels(link: &Link, options: &StackOptions) -> Result<XdpChannels, Dev
 }
 
 fn share(link: &Link, options: &StackOptions) -> Result<Device, DeviceError> {
-    let own = options.addresses.iter().map(|prefix| prefix.address);
-    // No group of all hosts: the filter would take its packets from the host, such as router advertisements.
-    let filter = XdpFilter::Addresses(own.collect());
+    let filter = filter(options);
     match options.mechanism {
+        // Only its program leaves the host's own packets to the host.
+        _ if options.host_ports.is_some() => Device::share_xdp(link, Copies::Allowed, filter),
         StackMechanism::Packet => Device::share_packet(link),
         StackMechanism::Xdp => Device::share_xdp(link, Copies::Allowed, filter),
         StackMechanism::Auto => match Device::check_xdp_without_copies(link) {
             Ok(()) => Device::share_xdp(link, Copies::Never, filter)
                 .or_else(|_| Device::share_packet(link)),
             Err(_) => Device::share_packet(link),
+        },
+    }
+}
+
+/// The frames that the stack takes from the host.
+fn filter(options: &StackOptions) -> XdpFilter {
+    let own = options.addresses.iter().map(|prefix| prefix.address);
+    let addresses = own.collect();
+    match &options.host_ports {
+        // No group of all hosts: the filter would take its packets from the host, such as router advertisements.
+        None => XdpFilter::Addresses(addresses),
+        Some(ports) => XdpFilter::Ports {
+            addresses,
+            ports: ports.clone(),
         },
     }
 }
@@ -138,11 +199,6 @@ fn check_host(link: &Link, options: &StackOptions) -> Result<(), StackError> {
 fn random_link_address() -> LinkAddress {
     let [a, b, c, d, e, ..] = random().to_ne_bytes();
     LinkAddress([0x02, a, b, c, d, e])
-}
-
-/// A number that others cannot guess: the hash of nothing with a key that the standard library draws at random.
-pub(super) fn random() -> u64 {
-    RandomState::new().hash_one(())
 }
 
 /// The prefix of the name of a TAP device to create.

@@ -1,81 +1,93 @@
 //! The ring of a socket with NI-LRP: the frames that the XDP program has demultiplexed to it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
+use std::{io, mem};
 
 use softclock_core::Instant;
-use softclock_linux::link::{Buffer, EndpointKey, Received, Transport, XdpChannel};
+use softclock_linux::link::{Chunk, EndpointKey, Received, Transport, XdpChannel, XdpChannels};
 use softclock_net::routes::{Destination, Routes};
 use softclock_net::stack::RingFrame;
 
-use super::driver::{arrival, verification};
-use super::interface::Channels;
+use super::received::{arrival, verification};
 use crate::net::Kernel;
 use crate::runtime::sources::Direction;
 
-/// The channel of a socket in the network interface. The runtime watches its descriptor, so an idle one costs nothing.
+/// The ring of a socket. The runtime watches its descriptor, so an idle one costs nothing.
 pub(super) struct SocketRing {
-    channel: Kernel<XdpChannel>,
+    channel: Kernel<Arc<RingChannel>>,
     /// Frames that were taken out of the channel together: at most a batch, which counts against the channel's limit.
-    batch: RefCell<VecDeque<Received>>,
+    batch: RefCell<VecDeque<Received<Chunk>>>,
+}
+
+/// The channel of a socket in the network interface, with its counters. The driver reads them, perhaps in another thread
+/// than that of the socket.
+pub(super) struct RingChannel {
+    channel: XdpChannel,
     /// The frames that the socket has taken.
-    taken: Cell<u64>,
-    /// The discarded frames that the stack has counted.
-    counted: Cell<u64>,
+    taken: AtomicU64,
+    /// The discarded frames that are counted.
+    counted: Mutex<u64>,
     /// The frames that the kernel has lost behind the program.
-    lost: Cell<u64>,
+    lost: AtomicU64,
 }
 
 impl SocketRing {
     /// Adds a channel of `limit` frames for a socket that is bound to `local`. `None` for a group, whose frames arrive by
     /// a common channel, since several sockets may receive them.
     pub(super) fn open(
-        channels: &Channels,
+        channels: &XdpChannels,
         routes: &Routes,
         local: SocketAddr,
-        limit: u32,
+        limit: usize,
     ) -> io::Result<Option<Self>> {
         let keys = keys(routes, local);
         if keys.is_empty() {
             return Ok(None);
         }
-        let channel = channels.all().add(&keys, limit).map_err(add_error)?;
+        let channel = channels.add(&keys, ring_limit(limit)).map_err(add_error)?;
+        let channel = RingChannel {
+            channel,
+            taken: AtomicU64::new(0),
+            counted: Mutex::new(0),
+            lost: AtomicU64::new(0),
+        };
         // The socket outlives its channel: another may use it.
-        let channel = Kernel::duplicated(channel)?;
+        let channel = Kernel::duplicated(Arc::new(channel))?;
         Ok(Some(Self {
             channel,
             batch: RefCell::default(),
-            taken: Cell::new(0),
-            counted: Cell::new(0),
-            lost: Cell::new(0),
         }))
     }
 
+    /// The part that the driver counts.
+    pub(super) fn channel(&self) -> &Arc<RingChannel> {
+        self.channel.descriptor()
+    }
+
     /// Takes the next frame. If there is none, the next one makes the ring ready.
-    pub(super) fn next(&self, now: Instant) -> Option<RingFrame<Buffer>> {
+    pub(super) fn next<B: From<Chunk>>(&self, now: Instant) -> Option<RingFrame<B>> {
         let mut batch = self.batch.borrow_mut();
         if batch.is_empty() {
-            let channel = self.channel.descriptor();
+            let channel = &self.channel().channel;
             // No frame of a channel is refused. An error is that there is none, or of the look for lost ones, which is
             // repeated with the next frame; it must not leave the ring ready.
             let _ = self.channel.quiet_call(Direction::Read, |_| {
-                let put = |received: Result<Received<_>, _>| {
-                    let received = received.ok();
-                    batch.extend(received.map(|received| received.map(Buffer::from)));
-                };
-                let received = channel.receive(put);
+                let received = channel.receive(|received| batch.extend(received));
                 received.map_err(|_| io::ErrorKind::WouldBlock.into())
             });
         }
         let received = batch.pop_front()?;
-        self.taken.set(self.taken.get() + 1);
+        self.channel().taken.fetch_add(1, Ordering::Relaxed);
         Some(RingFrame {
             arrived: arrival(now, received.age),
             verify: verification(&received.offload),
-            bytes: received.bytes,
+            bytes: received.bytes.into(),
         })
     }
 
@@ -84,30 +96,40 @@ impl SocketRing {
         let registration = self.channel.registration();
         registration.poll_ready(cx, Direction::Read)
     }
+}
 
+impl RingChannel {
     /// Ends the ring's part in demultiplexing, so that its counters stand still.
     pub(super) fn stop(&self) {
-        self.channel.descriptor().stop();
+        self.channel.stop();
     }
 
     /// Counts frames that the program discarded since the last call.
     pub(super) fn take_discarded(&self) -> u64 {
-        let discarded = self.channel.descriptor().discarded();
-        discarded - self.counted.replace(discarded)
+        // Before the look, so that another thread's look is not an earlier one.
+        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let discarded = self.channel.discarded();
+        discarded - mem::replace(&mut *counted, discarded)
     }
 
     /// Counts frames that the kernel lost since the last call.
     pub(super) fn take_lost(&self) -> u64 {
         // An error leaves them for the next call.
-        let lost = self.channel.descriptor().take_lost().unwrap_or(0);
-        self.lost.set(self.lost.get() + lost);
+        let lost = self.channel.take_lost().unwrap_or(0);
+        self.lost.fetch_add(lost, Ordering::Relaxed);
         lost
     }
 
     /// The number of frames that have arrived and that the socket has not taken.
     pub(super) fn waiting(&self) -> u64 {
-        let delivered = self.channel.descriptor().delivered();
-        delivered.saturating_sub(self.taken.get() + self.lost.get())
+        let gone = self.taken.load(Ordering::Relaxed) + self.lost.load(Ordering::Relaxed);
+        self.channel.delivered().saturating_sub(gone)
+    }
+}
+
+impl AsFd for RingChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel.as_fd()
     }
 }
 

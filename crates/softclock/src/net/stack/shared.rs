@@ -1,40 +1,79 @@
 //! The part of a stack that other threads reach: the packets for their sockets, and those that they send.
 //!
 //! The thread with the device demultiplexes all frames, and copies those for sockets of other threads into bounded
-//! queues. Everything else is done by the thread of the socket.
+//! queues. With NI-LRP the XDP program demultiplexes, and such a socket has a ring of its own. Everything else is done by
+//! the thread of the socket.
+
+mod socket;
 
 use std::collections::{HashMap, VecDeque};
-use std::mem;
 use std::net::SocketAddr;
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
+use std::{io, mem};
 
+use softclock_core::Instant;
+use softclock_linux::link::{Buffer, Chunk, Link, Transport, XdpChannels};
 use softclock_net::channel::Limits;
-use softclock_net::drops::{DropReason, Drops};
+use softclock_net::demux::HashKey;
+use softclock_net::drops::DropReason;
+use softclock_net::rate_limit::TokenBucket;
 use softclock_net::routes::Routes;
-use softclock_net::stack::{Architecture, NetworkError, Pending, Settings};
+use softclock_net::stack::{
+    Datagram, ReceiverCounts, RingEndpoint, RingFrame, RingReceived, Settings, Stack,
+};
 
-/// What the threads of a stack have in common. Locks are held for a few instructions, and never two at a time.
+use super::capture::Capture;
+use super::lane::{Lane, LaneEnd, Lanes, Leaving};
+use super::random::random;
+use super::ring::SocketRing;
+use crate::runtime::inner::Inner;
+pub(super) use socket::SharedSocket;
+
+/// What the threads of a stack have in common. Locks are held for a few instructions. A thread that holds the counters of a
+/// socket may take one of the others, and no other thread two.
 pub(super) struct Shared {
+    pub(super) link: Link,
     /// The addresses and routes of the stack.
     pub(super) routes: Routes,
     /// The limits of a socket's channel.
     pub(super) limits: Limits,
-    /// Whether no other thread can have sockets.
-    pub(super) is_of_one_thread: bool,
-    ports: Mutex<Ports>,
+    /// The ports of a stack that shares the host's addresses; `None` for all.
+    pub(super) ports: Option<Vec<(Transport, u16)>>,
+    settings: Settings,
+    /// The channels of NI-LRP, to which each socket adds its own.
+    channels: Option<Arc<XdpChannels>>,
+    capture: Option<Arc<Capture>>,
+    bindings: Mutex<Bindings>,
     outgoing: Mutex<Outgoing>,
-    /// Packets that other threads than the stack's have dropped.
-    drops: Mutex<Drops>,
+    returned: Mutex<Returned>,
+    counts: Mutex<MemberCounts>,
+    lanes: Mutex<Lanes>,
     /// Wakes the task of the driver.
     driver: Mutex<Option<Waker>>,
     is_closed: AtomicBool,
     identification: AtomicU32,
 }
 
+/// What the threads of a stack have in common from its start.
+pub(super) struct SharedParts {
+    pub(super) link: Link,
+    /// The addresses and routes of the stack.
+    pub(super) routes: Routes,
+    pub(super) settings: Settings,
+    /// The ports of a stack that shares the host's addresses; `None` for all.
+    pub(super) ports: Option<Vec<(Transport, u16)>>,
+    /// The channels of NI-LRP, to which each socket adds its own.
+    pub(super) channels: Option<Arc<XdpChannels>>,
+    pub(super) capture: Option<Arc<Capture>>,
+    /// Begins the identifications of packets and the dynamic ports.
+    pub(super) seed: u64,
+}
+
 /// The ports of the stack, and the changes that the driver has not made yet.
-struct Ports {
+struct Bindings {
     /// All bound addresses and ports, of all threads.
     bound: HashMap<SocketAddr, ()>,
     /// In order. Bounded by the number of sockets, since the end of a socket cancels what waits for it.
@@ -64,8 +103,24 @@ impl Change {
 /// Packets for the link, and the tasks that wait for room.
 #[derive(Default)]
 struct Outgoing {
-    packets: VecDeque<Vec<u8>>,
+    packets: VecDeque<Leaving>,
     blocked: Vec<Waker>,
+}
+
+/// Frames in the rings of other threads that the stack has to handle, such as those from strangers to a connected socket.
+struct Returned {
+    frames: Vec<RingFrame<Vec<u8>>>,
+    /// Most of them are answered by errors, so they have the limit of errors: a flood of them is dropped by the thread with
+    /// the ring, and does not wake the driver.
+    rate: TokenBucket,
+}
+
+/// What other threads have done, and the driver has not counted yet.
+#[derive(Clone, Default)]
+pub(super) struct MemberCounts {
+    pub(super) received: ReceiverCounts,
+    /// Frames that the kernel has lost in the rings of closed sockets.
+    pub(super) lost: u64,
 }
 
 /// A packet cannot be sent now, or at all.
@@ -77,37 +132,57 @@ pub(super) enum NotSent {
 }
 
 impl Shared {
-    /// `seed` begins the identifications of packets and the dynamic ports.
-    pub(super) fn new(routes: Routes, settings: &Settings, seed: u64) -> Self {
-        let ports = Ports {
+    pub(super) fn new(parts: SharedParts) -> Self {
+        let SharedParts { settings, seed, .. } = parts;
+        let bindings = Bindings {
             bound: HashMap::new(),
             changes: Vec::new(),
             next: FIRST_PORT + (seed % u64::from(u16::MAX - FIRST_PORT)) as u16,
         };
+        let rate = TokenBucket::new(settings.errors_per_second, MOST_RETURNED as u32);
+        let stacks = settings.steering.map_or(1, |steering| steering.stacks());
         Self {
-            routes,
+            link: parts.link,
+            routes: parts.routes,
             limits: settings.channel,
-            is_of_one_thread: settings.architecture == Architecture::NiLrp,
-            ports: Mutex::new(ports),
+            ports: parts.ports,
+            settings,
+            channels: parts.channels,
+            capture: parts.capture,
+            bindings: Mutex::new(bindings),
             outgoing: Mutex::default(),
-            drops: Mutex::default(),
+            returned: Mutex::new(Returned {
+                frames: Vec::new(),
+                rate,
+            }),
+            counts: Mutex::default(),
+            lanes: Mutex::new(Lanes {
+                lanes: vec![None; stacks as usize - 1],
+                ended: ReceiverCounts::default(),
+            }),
             driver: Mutex::default(),
             is_closed: AtomicBool::new(false),
             identification: AtomicU32::new((seed >> 32) as u32),
         }
     }
 
+    /// Whether the stack has this port.
+    pub(super) fn has_port(&self, transport: Transport, port: u16) -> bool {
+        let ports = self.ports.as_ref();
+        ports.is_none_or(|ports| ports.contains(&(transport, port)))
+    }
+
     /// Reserves an address and port; port 0 stands for any free one. `None` if it is in use.
     pub(super) fn reserve(&self, local: SocketAddr) -> Option<SocketAddr> {
-        let mut ports = lock(&self.ports);
+        let mut bindings = lock(&self.bindings);
         if local.port() != 0 {
-            let is_new = ports.bound.insert(local, ()).is_none();
+            let is_new = bindings.bound.insert(local, ()).is_none();
             return is_new.then_some(local);
         }
         for _ in FIRST_PORT..=u16::MAX {
-            let local = SocketAddr::new(local.ip(), ports.next);
-            ports.next = ports.next.checked_add(1).unwrap_or(FIRST_PORT);
-            if ports.bound.insert(local, ()).is_none() {
+            let local = SocketAddr::new(local.ip(), bindings.next);
+            bindings.next = bindings.next.checked_add(1).unwrap_or(FIRST_PORT);
+            if bindings.bound.insert(local, ()).is_none() {
                 return Some(local);
             }
         }
@@ -116,30 +191,30 @@ impl Shared {
 
     /// Gives an address and port back.
     pub(super) fn release(&self, local: SocketAddr) {
-        lock(&self.ports).bound.remove(&local);
+        lock(&self.bindings).bound.remove(&local);
     }
 
     /// Asks the driver for a change.
     pub(super) fn ask(&self, change: Change) {
-        let mut ports = lock(&self.ports);
+        let mut bindings = lock(&self.bindings);
         if let Change::Close(local) = change {
             let waiting =
                 |change: &Change| matches!(change, Change::Bind(_)) && change.local() == local;
-            let is_unknown = ports.changes.iter().any(waiting);
-            ports.changes.retain(|change| change.local() != local);
-            ports.bound.remove(&local);
+            let is_unknown = bindings.changes.iter().any(waiting);
+            bindings.changes.retain(|change| change.local() != local);
+            bindings.bound.remove(&local);
             if is_unknown {
                 return;
             }
         }
-        ports.changes.push(change);
-        drop(ports);
+        bindings.changes.push(change);
+        drop(bindings);
         self.wake_driver();
     }
 
     /// Takes the changes that the driver has to make.
     pub(super) fn take_changes(&self) -> Vec<Change> {
-        mem::take(&mut lock(&self.ports).changes)
+        mem::take(&mut lock(&self.bindings).changes)
     }
 
     /// Queues a packet for the link, as far as there is room.
@@ -154,7 +229,7 @@ impl Shared {
             }
             return Err(NotSent::Full);
         }
-        outgoing.packets.push_back(packet);
+        outgoing.packets.push_back(Leaving::Datagram(packet));
         let is_first = outgoing.packets.len() == 1;
         drop(outgoing);
         if is_first {
@@ -163,16 +238,89 @@ impl Shared {
         Ok(())
     }
 
+    /// Queues packets of a thread's stack, as far as there is room; returns their number.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is none, and `NetworkDown` if the stack has ended.
+    pub(super) fn send_batch(&self, packets: impl Iterator<Item = Vec<u8>>) -> io::Result<usize> {
+        if self.is_closed.load(Ordering::Acquire) {
+            return Err(io::ErrorKind::NetworkDown.into());
+        }
+        let mut outgoing = lock(&self.outgoing);
+        let before = outgoing.packets.len();
+        let room = MOST_OUTGOING.saturating_sub(before);
+        if room == 0 {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        outgoing
+            .packets
+            .extend(packets.take(room).map(Leaving::Packet));
+        let sent = outgoing.packets.len() - before;
+        drop(outgoing);
+        if before == 0 {
+            self.wake_driver();
+        }
+        Ok(sent)
+    }
+
+    /// Ready if there is room for packets. Else the task is woken when there is.
+    pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut outgoing = lock(&self.outgoing);
+        if outgoing.packets.len() < MOST_OUTGOING {
+            return Poll::Ready(());
+        }
+        outgoing.blocked.push(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// The lanes of the threads with connections. Keep the lock for a moment only.
+    pub(super) fn lanes(&self) -> MutexGuard<'_, Lanes> {
+        lock(&self.lanes)
+    }
+
+    /// Gives the current thread a stack with connections of its own, if there is one for it: the end of its lane, and the
+    /// stack.
+    pub(super) fn take_lane(
+        self: &Arc<Self>,
+        runtime: Rc<Inner>,
+    ) -> Option<(LaneEnd, Stack<Buffer>)> {
+        let mut lanes = lock(&self.lanes);
+        let place = lanes.lanes.iter().position(Option::is_none)?;
+        let lane = Arc::new(Lane::new(place as u32 + 1));
+        lanes.lanes[place] = Some(lane.clone());
+        drop(lanes);
+        let mut settings = self.settings.clone();
+        settings.steering = settings
+            .steering
+            .map(|steering| steering.of_stack(lane.number));
+        let key = HashKey([random(), random()]);
+        let stack = Stack::new(settings, self.routes.clone(), key);
+        Some((LaneEnd::new(runtime, self.clone(), lane), stack))
+    }
+
+    /// Ends the part of a thread with connections.
+    pub(super) fn give_lane_back(&self, lane: &Lane) {
+        let mut lanes = lock(&self.lanes);
+        let counts = lane.counts();
+        lanes.ended.add(&counts);
+        lanes.lanes[lane.number as usize - 1] = None;
+    }
+
+    /// Whether the stack has ended.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
     /// Takes the packets that wait, for [`send_all`](Self::send_all).
-    pub(super) fn take_packets(&self) -> VecDeque<Vec<u8>> {
+    pub(super) fn take_packets(&self) -> VecDeque<Leaving> {
         mem::take(&mut lock(&self.outgoing).packets)
     }
 
     /// Passes packets to `send`, which returns those that must wait longer.
     pub(super) fn send_all(
         &self,
-        mut packets: VecDeque<Vec<u8>>,
-        mut send: impl FnMut(Vec<u8>) -> Result<(), Vec<u8>>,
+        mut packets: VecDeque<Leaving>,
+        mut send: impl FnMut(Leaving) -> Result<(), Leaving>,
     ) {
         while let Some(packet) = packets.pop_front() {
             if let Err(packet) = send(packet) {
@@ -197,13 +345,109 @@ impl Shared {
         self.identification.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn count_drop(&self, reason: DropReason) {
-        lock(&self.drops).count(reason);
+    /// Opens the ring of a socket, if the interface has rings and the socket is bound to an address of the stack.
+    pub(super) fn open_ring(&self, local: SocketAddr) -> io::Result<Option<SocketRing>> {
+        match &self.channels {
+            Some(channels) => SocketRing::open(channels, &self.routes, local, self.limits.packets),
+            None => Ok(None),
+        }
     }
 
-    /// Packets that other threads than the stack's have dropped.
-    pub(super) fn drops(&self) -> Drops {
-        lock(&self.drops).clone()
+    /// Does the protocols' work for a frame from the ring of a socket. Frames that the socket does not receive go to the
+    /// stack, as far as there is room.
+    pub(super) fn receive(
+        &self,
+        now: Instant,
+        socket: &SharedSocket,
+        remote: Option<SocketAddr>,
+        frame: RingFrame<Chunk>,
+    ) -> Option<Datagram<Chunk>> {
+        let endpoint = RingEndpoint {
+            routes: &self.routes,
+            link_address: self.settings.link_address,
+            local: socket.local,
+            remote,
+        };
+        let mut counts = lock(&socket.counts);
+        let capture = self.capture.as_ref();
+        let copied = capture
+            .filter(|capture| capture.is_running())
+            .map(|capture| (capture, capture.copy(frame.arrived, &frame.bytes)));
+        let before = copied.as_ref().map(|_| counts.drops.clone());
+        let received = endpoint.receive(frame, &mut counts);
+        if let RingReceived::Elsewhere(frame) = received {
+            // The driver captures it.
+            self.give_back(now, frame, &mut counts);
+            return None;
+        }
+        if let (Some((capture, copied)), Some(before)) = (copied, before) {
+            capture.on_received(&copied, &before, &counts.drops);
+        }
+        match received {
+            RingReceived::Datagram(datagram) => Some(datagram),
+            _ => None,
+        }
+    }
+
+    fn give_back(&self, now: Instant, frame: RingFrame<Chunk>, counts: &mut ReceiverCounts) {
+        let mut returned = lock(&self.returned);
+        if returned.frames.len() >= MOST_RETURNED || !returned.rate.take(now) {
+            drop(returned);
+            counts.frames += 1;
+            counts.drops.count(DropReason::PortUnreachable);
+            return;
+        }
+        returned.frames.push(RingFrame {
+            bytes: frame.bytes.to_vec(),
+            arrived: frame.arrived,
+            verify: frame.verify,
+        });
+        let is_first = returned.frames.len() == 1;
+        drop(returned);
+        if is_first {
+            self.wake_driver();
+        }
+    }
+
+    /// Takes the frames that the stack has to handle.
+    pub(super) fn take_returned(&self) -> Vec<RingFrame<Vec<u8>>> {
+        mem::take(&mut lock(&self.returned).frames)
+    }
+
+    pub(super) fn count_drop(&self, reason: DropReason) {
+        lock(&self.counts).received.drops.count(reason);
+    }
+
+    /// Takes the counters of a socket that is closed.
+    fn count_closed(&self, socket: &SharedSocket) {
+        let more = socket.take_counts();
+        let ring = socket.ring.as_ref().and_then(Weak::upgrade);
+        let closed = ring.map(|ring| {
+            // Before its frames are counted, since others would arrive in between.
+            ring.stop();
+            let lost = ring.take_lost();
+            (lost, ring.take_discarded(), ring.waiting())
+        });
+        let (lost, discarded, waiting) = closed.unwrap_or_default();
+        let mut counts = lock(&self.counts);
+        counts.received.add(&more);
+        counts.received.frames += discarded + waiting;
+        counts.received.to_channels += discarded + waiting;
+        let drops = &mut counts.received.drops;
+        drops.count_many(DropReason::ChannelFull, discarded);
+        drops.count_many(DropReason::Closed, waiting);
+        counts.lost += lost;
+    }
+
+    /// Takes the counts of what other threads have done, without those of open sockets.
+    pub(super) fn take_counts(&self) -> MemberCounts {
+        mem::take(&mut lock(&self.counts))
+    }
+
+    /// Closes a socket of another thread.
+    pub(super) fn close_socket(&self, socket: &SharedSocket) {
+        self.count_closed(socket);
+        self.ask(Change::Close(socket.local));
     }
 
     /// Notes how to wake the driver's task.
@@ -230,90 +474,8 @@ impl Shared {
         let blocked = mem::take(&mut outgoing.blocked);
         drop(outgoing);
         blocked.into_iter().for_each(Waker::wake);
-    }
-}
-
-/// The channel of a socket of another thread.
-pub(super) struct SharedSocket {
-    /// The address and port that it is bound to.
-    pub(super) local: SocketAddr,
-    limits: Limits,
-    state: Mutex<State>,
-}
-
-#[derive(Default)]
-struct State {
-    packets: VecDeque<Pending<Vec<u8>>>,
-    bytes: usize,
-    receivers: Vec<Waker>,
-    error: Option<NetworkError>,
-}
-
-impl SharedSocket {
-    pub(super) fn new(local: SocketAddr, limits: Limits) -> Self {
-        Self {
-            local,
-            limits,
-            state: Mutex::default(),
-        }
-    }
-
-    /// Whether a packet of `bytes` bytes has no room.
-    pub(super) fn is_full(&self, bytes: usize) -> bool {
-        let state = lock(&self.state);
-        state.packets.len() >= self.limits.packets || bytes > self.limits.bytes - state.bytes
-    }
-
-    /// Queues a packet for which there is room, and wakes the tasks that wait for it.
-    pub(super) fn push(&self, packet: Pending<Vec<u8>>) {
-        let mut state = lock(&self.state);
-        state.bytes += packet.bytes();
-        state.packets.push_back(packet);
-        let receivers = mem::take(&mut state.receivers);
-        drop(state);
-        receivers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Notes an error that the network has reported.
-    pub(super) fn fail(&self, error: NetworkError) {
-        let mut state = lock(&self.state);
-        state.error = Some(error);
-        let receivers = mem::take(&mut state.receivers);
-        drop(state);
-        receivers.into_iter().for_each(Waker::wake);
-    }
-
-    /// Takes the next packet, or else the task is woken when there is one. An error comes first.
-    pub(super) fn poll_next(
-        &self,
-        cx: &Context<'_>,
-    ) -> Poll<Result<Pending<Vec<u8>>, NetworkError>> {
-        let mut state = lock(&self.state);
-        if let Some(error) = state.error.take() {
-            return Poll::Ready(Err(error));
-        }
-        match state.pop() {
-            Some(packet) => Poll::Ready(Ok(packet)),
-            None => {
-                if !state.receivers.iter().any(|old| old.will_wake(cx.waker())) {
-                    state.receivers.push(cx.waker().clone());
-                }
-                Poll::Pending
-            }
-        }
-    }
-
-    /// Takes the next packet, if there is one.
-    pub(super) fn next(&self) -> Option<Pending<Vec<u8>>> {
-        lock(&self.state).pop()
-    }
-}
-
-impl State {
-    fn pop(&mut self) -> Option<Pending<Vec<u8>>> {
-        let packet = self.packets.pop_front()?;
-        self.bytes -= packet.bytes();
-        Some(packet)
+        let lanes = lock(&self.lanes).lanes.clone();
+        lanes.iter().flatten().for_each(|lane| lane.close());
     }
 }
 
@@ -327,3 +489,6 @@ const FIRST_PORT: u16 = 49_152;
 
 /// The most packets of other threads that wait for the driver.
 const MOST_OUTGOING: usize = 1024;
+
+/// The most frames that wait for the driver to handle them.
+const MOST_RETURNED: usize = 64;

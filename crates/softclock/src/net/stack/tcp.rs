@@ -450,7 +450,7 @@ fn connection_error(error: Error) -> io::Error {
 
 /// The error of TCP sockets on threads that share the stack of another.
 pub(super) fn member_error() -> io::Error {
-    let reason = "TCP sockets of a stack belong to the thread that opened it";
+    let reason = "TCP sockets of a stack belong to the threads of StackOptions::threads";
     io::Error::new(io::ErrorKind::Unsupported, reason)
 }
 

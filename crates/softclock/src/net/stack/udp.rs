@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use softclock_core::TriggerState;
-use softclock_linux::link::{BATCH, Buffer};
+use softclock_linux::link::{BATCH, Buffer, Transport};
 use softclock_linux::readiness::Readiness;
 use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch, RecvOptions};
 use softclock_net::stack::{self, BindError, EndpointId, NetworkError, SendError, Taken};
@@ -24,7 +24,7 @@ pub(crate) struct StackUdp {
     driver: Rc<Driver>,
     id: EndpointId,
     /// The frames that the network interface has demultiplexed to this socket (NI-LRP).
-    ring: Option<Rc<SocketRing>>,
+    ring: Option<SocketRing>,
     /// The address and port as they were bound.
     bound: SocketAddr,
     receive: RecvOptions,
@@ -34,9 +34,10 @@ impl StackUdp {
     /// Binds a socket to `address`, if the runtime has a stack and the address is one of the stack's or unspecified.
     /// An unspecified address of IPv6 receives no packets of IPv4.
     pub(crate) fn bind(address: SocketAddr, options: &BindOptions) -> Option<io::Result<Self>> {
-        let driver = Driver::current()?;
-        let ip = address.ip();
-        let is_own = ip.is_unspecified() || driver.stack.borrow().is_own_or_group(ip);
+        let driver = Driver::current().filter(|driver| !driver.is_without_device())?;
+        let is_group =
+            || driver.ports().is_none() && driver.stack.borrow().is_own_or_group(address.ip());
+        let is_own = driver.owns(Transport::Udp, address) || is_group();
         is_own.then(|| Self::bind_to(driver, address, options))
     }
 

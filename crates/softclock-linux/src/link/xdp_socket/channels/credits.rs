@@ -1,8 +1,8 @@
 //! The credits of channels: a channel has one for each frame that it has room for.
 
-use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::Account;
@@ -17,7 +17,7 @@ use crate::bpf::SharedArray;
 pub(in super::super) struct Credits {
     array: SharedArray,
     /// The number of frames of each account that this process holds.
-    held: Box<[Cell<usize>]>,
+    held: Box<[AtomicUsize]>,
 }
 
 impl Credits {
@@ -25,7 +25,7 @@ impl Credits {
     pub(super) fn new(accounts: u32) -> io::Result<Self> {
         Ok(Self {
             array: SharedArray::new(accounts)?,
-            held: vec![Cell::new(0); accounts as usize].into(),
+            held: (0..accounts).map(|_| AtomicUsize::new(0)).collect(),
         })
     }
 
@@ -37,21 +37,19 @@ impl Credits {
 
     /// Counts a frame that this process has taken.
     pub(in super::super) fn hold(&self, account: Account) {
-        let held = &self.held[account.0 as usize];
-        held.set(held.get() + 1);
+        self.held[account.0 as usize].fetch_add(1, Relaxed);
     }
 
     /// Gives the credit of a frame back whose chunk is in the fill ring again.
     pub(in super::super) fn give_back(&self, account: Account) {
-        let held = &self.held[account.0 as usize];
-        held.set(held.get() - 1);
+        self.held[account.0 as usize].fetch_sub(1, Relaxed);
         // The program reads the credits only to choose the action: the fill ring orders the accesses to the chunk.
         self.grant(account, 1);
     }
 
     /// The number of frames that this process holds.
     pub(super) fn held(&self, account: Account) -> usize {
-        self.held[account.0 as usize].get()
+        self.held[account.0 as usize].load(Relaxed)
     }
 
     /// The number of further frames that the program may put into the channel. Negative for a removed channel with

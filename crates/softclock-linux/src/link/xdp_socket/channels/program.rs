@@ -2,7 +2,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use softclock_wire::packet::{IPV4, IPV6, TCP, UDP};
 
@@ -25,7 +25,7 @@ pub(super) struct Maps {
     /// The index of the channel of each endpoint.
     pub(super) keys: IndexMap<{ EndpointKey::BYTES }>,
     /// The credits and counters of each channel.
-    pub(super) credits: Rc<Credits>,
+    pub(super) credits: Arc<Credits>,
     /// The socket of each channel.
     sockets: SocketMap,
 }
@@ -38,7 +38,7 @@ impl Maps {
         let keys = accounts.checked_mul(XdpChannels::MOST_KEYS as u32);
         Ok(Self {
             keys: IndexMap::new(keys.ok_or(io::ErrorKind::InvalidInput)?)?,
-            credits: Rc::new(Credits::new(accounts)?),
+            credits: Arc::new(Credits::new(accounts)?),
             sockets: SocketMap::new(accounts)?,
         })
     }

@@ -1,14 +1,15 @@
 //! The socket of a channel. It outlives the channel, since opening and closing sockets is slow.
 
-use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::rc::Rc;
+use std::sync::{Arc, Mutex};
 
 use rustix::net::xdp::{XDP_PGOFF_RX_RING, XdpDesc};
 use rustix::net::{AddressFamily, SocketType, socket_with, sockopt};
 
 use super::super::chunks::{Account, Chunk, Chunks};
+use super::super::lock;
 use super::super::receiving::take_batch;
 use super::super::ring::Consumer;
 use super::Credits;
@@ -20,46 +21,62 @@ pub(super) struct Slot {
     /// Also the index of the socket in the program's maps.
     pub(super) account: Account,
     /// Dropped before the descriptor: a mapped ring would keep the socket open.
-    arrived: RefCell<Consumer<XdpDesc>>,
+    arrived: Mutex<Consumer<XdpDesc>>,
     pub(super) socket: OwnedFd,
-    /// The frames that the kernel had lost at the last look, and those of them that are reported.
-    lost: Cell<u64>,
-    reported: Cell<u64>,
+    losses: Mutex<Losses>,
+}
+
+/// The frames that the kernel had lost at the last look, and those of them that are reported.
+#[derive(Default)]
+struct Losses {
+    found: u64,
+    reported: u64,
+}
+
+/// The slots of endpoints' channels.
+#[derive(Default)]
+pub(super) struct Slots {
+    /// Those of removed channels. Some of their frames may be held still.
+    pub(super) idle: VecDeque<Arc<Slot>>,
+    /// The number of all.
+    pub(super) opened: u32,
 }
 
 impl Slot {
     pub(super) fn new(account: Account, socket: OwnedFd, arrived: Consumer<XdpDesc>) -> Self {
         Self {
             account,
-            arrived: RefCell::new(arrived),
+            arrived: Mutex::new(arrived),
             socket,
-            lost: Cell::new(0),
-            reported: Cell::new(0),
+            losses: Mutex::default(),
         }
     }
 
     /// Passes the frames that have arrived to `on_frame`.
     pub(super) fn receive(
         &self,
-        chunks: &Rc<Chunks>,
+        chunks: &Arc<Chunks>,
         is_copied: bool,
         on_frame: impl FnMut(Result<Received<Chunk>, Refused>),
     ) -> io::Result<usize> {
-        let mut arrived = self.arrived.borrow_mut();
+        let mut arrived = lock(&self.arrived);
         take_batch(&mut arrived, chunks, self.account, is_copied, on_frame)
     }
 
     /// Discards the frames that have arrived. Ends, since a removed channel has no credits for others.
-    pub(super) fn drain(&self, chunks: &Rc<Chunks>) {
+    pub(super) fn drain(&self, chunks: &Arc<Chunks>) {
         while self.receive(chunks, false, drop).is_ok() {}
     }
 
     /// Gives the credits of frames back that the kernel has lost behind the program, since no chunk was free, the ring
     /// was full or the frame was too long. A system call.
     pub(super) fn settle(&self, credits: &Credits) -> io::Result<()> {
+        // Before the look, so that another thread's look is not an earlier one.
+        let mut losses = lock(&self.losses);
         let statistics = sockopt::xdp_statistics(&self.socket)?;
         let lost = statistics.rx_dropped + statistics.rx_ring_full.unwrap_or(0);
-        let fresh = lost - self.lost.replace(lost);
+        let fresh = lost - losses.found;
+        losses.found = lost;
         if fresh > 0 {
             credits.grant(self.account, fresh as i64);
         }
@@ -68,8 +85,10 @@ impl Slot {
 
     /// The losses found since the last call.
     pub(super) fn take_lost(&self) -> u64 {
-        let lost = self.lost.get();
-        lost - self.reported.replace(lost)
+        let mut losses = lock(&self.losses);
+        let fresh = losses.found - losses.reported;
+        losses.reported = losses.found;
+        fresh
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 
-use super::super::{Copies, Transport, XdpFilter};
+use super::super::{ChannelSettings, Copies, EndpointKey, Transport, XdpChannels, XdpFilter};
 use super::*;
 use crate::link::cable::{Cable, SENDER, cable, frame};
 use crate::link::{BATCH, PacketSocket};
@@ -62,14 +62,14 @@ fn each_thread_receives_the_frames_of_its_channel() {
         limit: LIMIT,
         common_limit: LIMIT,
     };
-    let channels = match SharedXdpChannels::open(&link, settings) {
+    let channels = match XdpChannels::open(&link, settings) {
         Ok(channels) => channels,
         Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
     };
     let finished = AtomicUsize::new(0);
     thread::scope(|scope| {
         for port in 0..THREADS {
-            let (channels, finished) = (channels.clone(), &finished);
+            let (channels, finished) = (&channels, &finished);
             scope.spawn(move || {
                 let key = EndpointKey {
                     transport: Transport::Udp,
@@ -77,13 +77,16 @@ fn each_thread_receives_the_frames_of_its_channel() {
                     port,
                 };
                 let channel = channels.add(&[key], LIMIT).unwrap();
-                let mut received = 0;
+                let (mut received, mut held) = (0, Vec::new());
                 while received < EACH {
                     let taken = channel.receive(|frame| {
                         let frame = frame.unwrap().bytes;
                         assert_eq!(frame[36..38], port.to_be_bytes());
+                        held.push(frame);
                         received += 1;
                     });
+                    // Chunks go back while other threads give theirs back.
+                    held.clear();
                     match taken {
                         Ok(taken) => assert!(taken <= BATCH),
                         Err(_) => wait(&channel),
@@ -104,7 +107,7 @@ fn each_thread_receives_the_frames_of_its_channel() {
     let sender = PacketSocket::open(&near, 1 << 20).unwrap();
     while unclaimed == 0 {
         let _ = sender.send([(&datagram(1)[..], &Offload::NONE)]);
-        let _ = channels.receive_common(CommonXdpChannel::Unclaimed, |_| unclaimed += 1);
+        let _ = channels.unclaimed().receive(|_| unclaimed += 1);
     }
 }
 

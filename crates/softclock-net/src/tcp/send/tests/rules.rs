@@ -77,6 +77,24 @@ impl Bench {
 }
 
 #[test]
+fn a_writer_is_woken_although_the_buffer_has_shrunk_since_its_last_write() {
+    let mut settings = SendSettings::default();
+    settings.pacing.is_enabled = false;
+    (settings.buffer, settings.most_buffer) = (2000, 100_000);
+    let mut bench = Bench::new(&settings, &peer());
+    bench.write(5000);
+    assert!(bench.sender.room() > 0, "twice ten segments");
+    assert_eq!(bench.sent().len(), 5);
+    while bench.sender.room() > 0 {
+        bench.wait();
+        bench.sent();
+    }
+    bench.sender.await_room();
+    bench.pass(40);
+    assert!(bench.ack(5000, &[]).room);
+}
+
+#[test]
 fn an_idle_sender_is_small() {
     assert!(size_of::<Sender>() <= IDLE_BYTES);
     let bench = Bench::plain();

@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 use softclock_core::{Clock, Instant};
 use softclock_linux::link::Buffer;
 use softclock_net::checksum::Verify;
-use softclock_net::stack::{EndpointId, Stack, Taken};
+use softclock_net::stack::{EndpointId, RingFrame, Stack, Taken};
 
 use super::Driver;
 use crate::net::stack::CaptureEnd;
@@ -46,7 +46,7 @@ impl Driver {
         let before = stack.drops().clone();
         let mut copied = None;
         let taken = stack.receive_next(now, id, || {
-            let frame = ring.next(now)?;
+            let frame: RingFrame<Buffer> = ring.next(now)?;
             copied = Some(capture.copy(frame.arrived, &frame.bytes));
             Some(frame)
         });
@@ -77,7 +77,7 @@ impl Driver {
     }
 
     fn running_capture(&self) -> Option<&Capture> {
-        let capture = self.capture.as_ref();
+        let capture = self.capture.as_deref();
         capture.filter(|capture| capture.is_running())
     }
 }

@@ -1,7 +1,7 @@
 //! The driver's part for sockets of other threads.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::Context;
 
 use softclock_core::Instant;
@@ -11,15 +11,25 @@ use softclock_net::drops::DropReason;
 use softclock_net::stack::{EndpointId, Stack};
 
 use super::Driver;
-use crate::net::stack::open::random;
-use crate::net::stack::shared::{Change, Shared, SharedSocket};
+use crate::net::stack::lane::Leaving;
+use crate::net::stack::random::random;
+use crate::net::stack::shared::{Change, Shared, SharedParts, SharedSocket};
 
 impl Driver {
     /// The part that other threads reach. Ports that are bound already are reserved in it.
     pub(in super::super) fn share(&self) -> Arc<Shared> {
         let shared = self.shared.get_or_init(|| {
             let stack = self.stack.borrow();
-            let shared = Shared::new(stack.routes().clone(), stack.settings(), random());
+            let channels = self.interface.channels();
+            let shared = Shared::new(SharedParts {
+                link: self.link.clone(),
+                routes: stack.routes().clone(),
+                settings: stack.settings().clone(),
+                ports: self.ports().map(Vec::from),
+                channels: channels.map(|channels| channels.all().clone()),
+                capture: self.capture.clone(),
+                seed: random(),
+            });
             for id in self.sockets.borrow().keys() {
                 if let Some(local) = stack.bound(*id) {
                     shared.reserve(local);
@@ -51,6 +61,9 @@ impl Driver {
                 Change::Bind(socket) => {
                     if let Ok(id) = stack.bind(socket.local) {
                         stack.wait(id);
+                        if let Some(ring) = socket.ring.as_ref().and_then(Weak::upgrade) {
+                            self.add_ring(id, &ring);
+                        }
                         members.insert(id, socket);
                     }
                 }
@@ -63,19 +76,42 @@ impl Driver {
                     if let Some(id) = find(&members, local) {
                         stack.close(id);
                         members.remove(&id);
+                        self.rings.borrow_mut().remove(&id);
                     }
                 }
             }
+        }
+        for frame in shared.take_returned() {
+            let bytes = self.pool.copy_of(&frame.bytes);
+            self.accept(&mut stack, now, frame.arrived, bytes, frame.verify);
         }
         shared.send_all(packets, |packet| {
             if stack.frames_waiting() >= stack.settings().send_queue {
                 return Err(packet);
             }
-            if stack.send_packet(now, packet).is_err() {
+            let sent = match packet {
+                Leaving::Datagram(packet) => stack.send_packet(now, packet),
+                Leaving::Packet(packet) => stack.forward(now, packet),
+            };
+            if sent.is_err() {
                 shared.count_drop(DropReason::NoRoute);
             }
             Ok(())
         });
+    }
+
+    /// Adds to the stack's counters what other threads have done.
+    pub(super) fn count_members(&self) {
+        let Some(shared) = self.shared.get() else {
+            return;
+        };
+        let mut stack = self.stack.borrow_mut();
+        let closed = shared.take_counts();
+        stack.add_counts(&closed.received);
+        self.lost.set(self.lost.get() + closed.lost);
+        for socket in self.members.borrow().values() {
+            stack.add_counts(&socket.take_counts());
+        }
     }
 
     /// Sorts the endpoints that have got something: notes the sockets of this thread, and copies the packets for those

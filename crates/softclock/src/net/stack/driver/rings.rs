@@ -2,12 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::sync::{Arc, Weak};
 
 use softclock_net::stack::{EndpointId, Ring};
 
 use super::Driver;
-use crate::net::stack::ring::{SocketRing, ring_limit};
+use crate::net::stack::ring::{RingChannel, SocketRing};
 use crate::net::stack::udp::bind_error;
 
 impl Driver {
@@ -15,7 +15,7 @@ impl Driver {
     pub(in super::super) fn bind(
         &self,
         local: SocketAddr,
-    ) -> io::Result<(EndpointId, Option<Rc<SocketRing>>)> {
+    ) -> io::Result<(EndpointId, Option<SocketRing>)> {
         loop {
             let id = self.bind_endpoint(local)?;
             match self.open_ring(id) {
@@ -34,19 +34,30 @@ impl Driver {
     }
 
     /// Opens the ring of an endpoint, if the interface has rings and the endpoint is bound to an address of the stack.
-    fn open_ring(&self, id: EndpointId) -> io::Result<Option<Rc<SocketRing>>> {
+    fn open_ring(&self, id: EndpointId) -> io::Result<Option<SocketRing>> {
         let Some(channels) = self.interface.channels() else {
             return Ok(None);
         };
         let stack = self.stack.borrow();
         let local = stack.bound(id).ok_or(io::ErrorKind::NotConnected)?;
-        let limit = ring_limit(stack.settings().channel.packets);
-        let ring = SocketRing::open(channels, stack.routes(), local, limit)?;
-        let ring = ring.map(Rc::new);
+        let limit = stack.settings().channel.packets;
+        let ring = SocketRing::open(channels.all(), stack.routes(), local, limit)?;
         if let Some(ring) = &ring {
-            self.rings.borrow_mut().insert(id, ring.clone());
+            self.add_ring(id, ring.channel());
         }
         Ok(ring)
+    }
+
+    /// Notes the ring of a socket, perhaps of another thread, to count what is dropped there.
+    pub(super) fn add_ring(&self, id: EndpointId, ring: &Arc<RingChannel>) {
+        self.rings.borrow_mut().insert(id, Arc::downgrade(ring));
+    }
+
+    /// The rings that still exist.
+    fn existing_rings(&self) -> Vec<(EndpointId, Arc<RingChannel>)> {
+        let rings = self.rings.borrow();
+        let existing = |(&id, ring): (_, &Weak<_>)| Some((id, ring.upgrade()?));
+        rings.iter().filter_map(existing).collect()
     }
 
     fn bind_endpoint(&self, local: SocketAddr) -> io::Result<EndpointId> {
@@ -65,14 +76,13 @@ impl Driver {
 
     /// Closes an endpoint and its ring, and counts the frames that wait in it.
     pub(super) fn close_endpoint(&self, id: EndpointId) {
-        if let Some(ring) = self.rings.borrow().get(&id) {
-            // Before its frames are counted, since others would arrive in between.
-            ring.stop();
-        }
-        self.count_discards();
         let ring = self.rings.borrow_mut().remove(&id);
+        let ring = ring.and_then(|ring| ring.upgrade());
         let mut stack = self.stack.borrow_mut();
         if let Some(ring) = ring {
+            // Before its frames are counted, since others would arrive in between.
+            ring.stop();
+            stack.on_discards(Ring::Endpoint(id), ring.take_discarded());
             self.lost.set(self.lost.get() + ring.take_lost());
             stack.on_ring_closed(ring.waiting());
         }
@@ -85,9 +95,9 @@ impl Driver {
     /// Finds channels whose room is with frames that the kernel has lost, so that no frame can arrive that would wake
     /// their receivers.
     pub(super) fn look_at_rings(&self) {
-        let rings = self.rings.borrow();
-        let waiting = rings.values().filter(|ring| ring.waiting() > 0);
-        let lost: u64 = waiting.map(|ring| ring.take_lost()).sum();
+        let rings = self.existing_rings();
+        let waiting = rings.iter().filter(|(_, ring)| ring.waiting() > 0);
+        let lost: u64 = waiting.map(|(_, ring)| ring.take_lost()).sum();
         self.lost.set(self.lost.get() + lost);
         if self.interface.channels().is_some() {
             let more = self.interface.take_lost().unwrap_or(0);
@@ -108,8 +118,8 @@ impl Driver {
         for ((ring, discarded), before) in common.into_iter().zip(before) {
             stack.on_discards(ring, discarded - before);
         }
-        for (id, ring) in &*self.rings.borrow() {
-            stack.on_discards(Ring::Endpoint(*id), ring.take_discarded());
+        for (id, ring) in self.existing_rings() {
+            stack.on_discards(Ring::Endpoint(id), ring.take_discarded());
         }
     }
 }

@@ -10,7 +10,7 @@ use softclock_net::stack::{BindError, Stack, TcpId, TcpListenSettings, TcpListen
 use softclock_net::tcp::state::State;
 
 use super::Driver;
-use crate::net::stack::open::random;
+use crate::net::stack::random::random;
 use crate::net::stack::udp::bind_error;
 
 impl Driver {
@@ -96,15 +96,12 @@ impl Driver {
         });
     }
 
-    /// Whether a socket at this address belongs to the stack.
-    pub(in super::super) fn owns(&self, local: IpAddr) -> bool {
-        let is_own = |prefix: &softclock_net::routes::Prefix| prefix.address == local;
-        local.is_unspecified() || self.stack.borrow().routes().addresses().iter().any(is_own)
-    }
-
-    /// Whether a connection to this address is opened by the stack: one that it has a route to, loopback excepted.
+    /// Whether a connection to this address is opened by the stack: one that it has a route to, loopback excepted. A stack
+    /// that shares the host's addresses opens none, since it receives nothing at the ports that it would choose.
     pub(in super::super) fn reaches(&self, remote: IpAddr) -> bool {
-        !remote.is_loopback() && self.stack.borrow().routes().source_for(remote).is_some()
+        self.ports().is_none()
+            && !remote.is_loopback()
+            && self.stack.borrow().routes().source_for(remote).is_some()
     }
 
     /// Sorts the connections and listeners that have something for their owners.

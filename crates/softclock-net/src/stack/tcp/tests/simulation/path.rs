@@ -25,7 +25,7 @@ pub(super) struct PathPlan {
     /// A rate in bytes a second and a burst in bytes; packets beyond them are dropped.
     pub(super) policer: Option<(u64, u64)>,
     pub(super) loss: u64,
-    /// The chances that a run of losses begins, and that it ends.
+    /// The chances that a run of losses begins, and that it ends, with each packet.
     pub(super) bursts: Option<(u64, u64)>,
     pub(super) duplication: u64,
     /// The chance that a packet is overtaken, and the longest time by which it is late.
@@ -114,7 +114,8 @@ pub(super) struct Path {
     start: Instant,
     queue: Queue,
     policed: Queue,
-    is_in_burst: bool,
+    /// When the present run of losses ends at the latest.
+    burst_ends: Option<Instant>,
     /// The latest arrival of a packet that was not overtaken.
     latest: Instant,
     pub(super) lost: u64,
@@ -153,7 +154,7 @@ impl Path {
             start,
             queue: Queue(start),
             policed: Queue(start),
-            is_in_burst: false,
+            burst_ends: None,
             latest: start,
             lost: 0,
         }
@@ -220,9 +221,11 @@ impl Path {
             return true;
         }
         if let Some((begin, end)) = self.plan.bursts {
-            let change = if self.is_in_burst { end } else { begin };
-            self.is_in_burst ^= self.random.chance(change);
-            if self.is_in_burst {
+            self.burst_ends = match self.burst_ends.filter(|&until| now < until) {
+                Some(until) => (!self.random.chance(end)).then_some(until),
+                None => self.random.chance(begin).then_some(now + MOST_BURST),
+            };
+            if self.burst_ends.is_some() {
                 return true;
             }
         }
@@ -247,6 +250,10 @@ impl Path {
         at
     }
 }
+
+/// The longest time of a run of losses. Probes of an idle connection come seconds apart, so a run that is counted in
+/// packets alone would last for minutes, and an end would give up rightly (RFC 9293, 3.8.4).
+const MOST_BURST: Duration = Duration::from_secs(30);
 
 fn is_v4(frame: &[u8]) -> bool {
     frame[12..14] == [0x08, 0x00]

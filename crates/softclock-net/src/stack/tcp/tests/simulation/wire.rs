@@ -1,6 +1,8 @@
 //! Checks of each segment that a stack sends.
 
 use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
 
 use super::application::byte_at;
 use crate::checksum::Verify;
@@ -22,7 +24,8 @@ struct Half {
     /// The right edge of the window that it has offered.
     edge: Option<Seq>,
     acknowledged: Option<Seq>,
-    has_reset: bool,
+    /// A reset by a host that knows nothing of the connection: without an acknowledgment, at the number behind its SYN.
+    was_refused: bool,
 }
 
 /// The segments of all connections of two hosts, by the port of the first host.
@@ -52,7 +55,10 @@ impl Wire {
             [first, second] => (second, &*first),
         };
         if header.flags.contains(Flags::RST) {
-            own.has_reset = true;
+            let is_first = own
+                .initial
+                .is_none_or(|initial| header.sequence == initial + 1);
+            own.was_refused |= is_first && !header.flags.contains(Flags::ACK);
             return;
         }
         if header.flags.contains(Flags::SYN) {
@@ -63,6 +69,30 @@ impl Wire {
         own.on_sequence(&segment, (stream, length));
         own.on_acknowledgment(&segment, peer);
     }
+
+    /// Whether the second host has refused a connection as one that it does not know.
+    pub(super) fn was_refused(&self, port: u16) -> bool {
+        let halves = self.connections.get(&port);
+        halves.is_some_and(|[_, second]| second.was_refused)
+    }
+}
+
+/// A segment in a line of text. `None`: the frame has none.
+pub(super) fn describe(frame: &[u8]) -> Option<String> {
+    let packet = ip::parse(frame.get(LinkHeader::BYTES..)?).ok()?;
+    let segment = segment::parse(packet.addresses, packet.payload, Verify::Yes).ok()?;
+    let header = segment.header;
+    Some(format!(
+        "{} > {} {:?} seq {} len {} ack {} win {} {:?}",
+        header.source_port,
+        header.destination_port,
+        header.flags,
+        header.sequence.0,
+        segment.payload.len(),
+        header.acknowledgment.0,
+        header.window,
+        segment.options,
+    ))
 }
 
 impl Half {

@@ -8,6 +8,8 @@ use core::time::Duration;
 
 use softclock_core::Instant;
 
+extern crate std;
+
 use super::super::*;
 use super::application::{Application, End};
 use super::path::{Fate, Path, is_tcp};
@@ -15,6 +17,7 @@ use super::random::Random;
 use super::scenario::{START, Scenario, Wraps};
 use super::wire::Wire;
 use crate::demux::{Flow, Protocol};
+use crate::tcp::listen::CookieUse;
 use crate::tcp::send::ClockUnit;
 
 /// A frame on its way: the time of arrival, a running number, the receiver, the bytes.
@@ -37,6 +40,8 @@ pub(super) struct World {
     owners: Vec<[Option<Application>; 2]>,
     pub(super) wire: Wire,
     pub(super) steps: u64,
+    /// Whether segments are printed.
+    pub(super) prints: bool,
 }
 
 impl World {
@@ -68,6 +73,7 @@ impl World {
             owners: Vec::new(),
             wire: Wire::default(),
             steps: 0,
+            prints: false,
             scenario,
         };
         for number in 0..world.scenario.connections.len() {
@@ -112,16 +118,25 @@ impl World {
                 let is_done = |owner: &Application| owner.is_done;
                 let client = client.as_ref().expect("connects at once");
                 // A client that has failed or aborted early may have no peer.
-                let has_no_peer = client.error.is_some() || self.scenario.aborts(number);
+                let has_no_peer = client.error.is_some() || self.may_fail(number);
                 is_done(client) && server.as_ref().map_or(has_no_peer, is_done)
             })
+    }
+
+    /// Whether a connection may fail although no path is without hope: an owner resets it, or the listener does. With
+    /// cookies the listener knows nothing of a handshake, so a segment that overtakes the first is an acknowledgment in
+    /// LISTEN, which a reset answers (RFC 9293, 3.10.7.2).
+    fn may_fail(&self, number: usize) -> bool {
+        let port = CLIENT_PORT + number as u16;
+        let has_cookies = self.scenario.cookies == CookieUse::Always;
+        self.scenario.aborts(number) || (has_cookies && self.wire.was_refused(port))
     }
 
     /// Whether what the owners have got is what they must get.
     fn judge(&self) {
         for (number, owners) in self.owners.iter().enumerate() {
             let plans = &self.scenario.connections[number];
-            let may_fail = self.scenario.aborts(number);
+            let may_fail = self.may_fail(number);
             for host in 0..2 {
                 let Some(owner) = &owners[host] else {
                     let client = owners[0].as_ref().and_then(|client| client.error);
@@ -243,8 +258,20 @@ impl World {
         self.accepts_at = None;
         while let Some((id, remote)) = self.hosts[1].tcp_accept(self.now, self.listener) {
             let connection = usize::from(remote.port() - CLIENT_PORT);
-            let before = self.owners[connection][1].is_some();
-            assert!(!before, "the same connection is accepted twice");
+            if let Some(before) = &self.owners[connection][1] {
+                // A cookie is valid until it expires: a late copy of the first segment opens the connection again.
+                let is_over = matches!(
+                    self.hosts[1].tcp_state(before.id),
+                    None | Some(State::Closed)
+                );
+                let has_cookies = self.scenario.cookies == CookieUse::Always;
+                assert!(
+                    is_over && has_cookies,
+                    "the same connection is accepted twice"
+                );
+                self.hosts[1].tcp_abort(self.now, id);
+                continue;
+            }
             self.owners[connection][1] = Some(self.owner(connection, 1, id));
         }
         if !self.hosts[1].tcp_wait_accept(self.listener) {
@@ -326,8 +353,18 @@ impl World {
                 Some([half(0), half(1)])
             });
         }
+        let text = match self.prints {
+            true => super::wire::describe(&frame),
+            false => None,
+        };
         match self.paths[from].carry(self.now, frame) {
             Fate::Arrives(copies) => {
+                if let Some(text) = text {
+                    let at = self.now.since(self.start());
+                    let arrives: Vec<_> =
+                        copies.iter().map(|copy| copy.0.since(self.now)).collect();
+                    std::println!("{at:?} {from}: {text}, arrives after {arrives:?}");
+                }
                 for (at, bytes) in copies {
                     self.fly(at, 1 - from, bytes);
                 }

@@ -1,4 +1,4 @@
-//! Requests of generic netlink (genetlink(7); Documentation/userspace-api/netlink/intro.rst).
+//! Messages of netlink, and requests of generic netlink (Documentation/userspace-api/netlink/intro.rst).
 
 use std::ffi::CStr;
 use std::io;
@@ -78,7 +78,7 @@ impl Family {
         flags: u16,
         attributes: &[Attribute],
     ) -> io::Result<Vec<Reply>> {
-        let request = message(self.id, flags, command, attributes);
+        let request = message(self.id, flags, &[command, VERSION, 0, 0], attributes);
         send(&self.socket, &request, SendFlags::empty())?;
         let mut replies = Vec::new();
         let mut buffer = vec![0; BUFFER_BYTES];
@@ -89,7 +89,7 @@ impl Family {
                 match kind {
                     // The acknowledgement, with 0 or a negative error; the end of a dump has the same.
                     ERROR | DONE => return finish(body, replies),
-                    _ => replies.push(Reply::parse(body)),
+                    _ => replies.push(Reply::parse(body, GENERIC_HEADER)),
                 }
             }
         }
@@ -97,6 +97,12 @@ impl Family {
 }
 
 impl Attribute {
+    /// An attribute of any bytes.
+    pub(super) fn bytes(name: u16, value: &[u8]) -> Self {
+        let value = value.to_vec();
+        Self { name, value }
+    }
+
     /// An attribute of 32 bits.
     pub(super) fn u32(name: u16, value: u32) -> Self {
         let value = value.to_ne_bytes().to_vec();
@@ -116,9 +122,9 @@ impl Attribute {
 }
 
 impl Reply {
-    /// Reads the attributes behind the generic header. Those that are cut off are left out.
-    fn parse(body: &[u8]) -> Self {
-        let mut rest = body.get(GENERIC_HEADER..).unwrap_or_default();
+    /// Reads the attributes behind the header of the family, of this length. Those that are cut off are left out.
+    pub(super) fn parse(body: &[u8], header_bytes: usize) -> Self {
+        let mut rest = body.get(aligned(header_bytes)..).unwrap_or_default();
         let mut attributes = Vec::new();
         while let Some((length, name)) = head(rest)
             && let Some(value) = rest.get(4..length)
@@ -132,10 +138,15 @@ impl Reply {
         Self(attributes)
     }
 
+    /// The value of an attribute.
+    pub(super) fn value(&self, name: u16) -> Option<&[u8]> {
+        let found = self.0.iter().find(|attribute| attribute.name == name)?;
+        Some(&found.value)
+    }
+
     /// The value of an attribute that is an integer.
     pub(super) fn number(&self, name: u16) -> Option<u64> {
-        let found = self.0.iter().find(|attribute| attribute.name == name)?;
-        match *found.value {
+        match *self.value(name)? {
             [a, b] => Some(u16::from_ne_bytes([a, b]).into()),
             [a, b, c, d] => Some(u32::from_ne_bytes([a, b, c, d]).into()),
             [a, b, c, d, e, f, g, h] => Some(u64::from_ne_bytes([a, b, c, d, e, f, g, h])),
@@ -144,10 +155,11 @@ impl Reply {
     }
 }
 
-/// Writes a message: `struct nlmsghdr`, `struct genlmsghdr`, attributes.
-fn message(family: u16, flags: u16, command: u8, attributes: &[Attribute]) -> Vec<u8> {
+/// Writes a message: `struct nlmsghdr`, the header of the family, attributes.
+pub(super) fn message(kind: u16, flags: u16, header: &[u8], attributes: &[Attribute]) -> Vec<u8> {
     let mut message = vec![0; HEADER];
-    message.extend([command, VERSION, 0, 0]);
+    message.extend(header);
+    message.resize(aligned(message.len()), 0);
     for Attribute { name, value } in attributes {
         message.extend((4 + value.len() as u16).to_ne_bytes());
         message.extend(name.to_ne_bytes());
@@ -156,13 +168,13 @@ fn message(family: u16, flags: u16, command: u8, attributes: &[Attribute]) -> Ve
     }
     let length = message.len() as u32;
     message[..4].copy_from_slice(&length.to_ne_bytes());
-    message[4..6].copy_from_slice(&family.to_ne_bytes());
+    message[4..6].copy_from_slice(&kind.to_ne_bytes());
     message[6..8].copy_from_slice(&flags.to_ne_bytes());
     message
 }
 
 /// Takes the next message from what was received: its type, and the bytes behind the header.
-fn next_message<'a>(rest: &mut &'a [u8]) -> Option<(u16, &'a [u8])> {
+pub(super) fn next_message<'a>(rest: &mut &'a [u8]) -> Option<(u16, &'a [u8])> {
     let length = rest.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))? as usize;
     let kind = rest.get(4..6)?.try_into().map(u16::from_ne_bytes).ok()?;
     let body = rest.get(HEADER..length)?;
@@ -171,7 +183,7 @@ fn next_message<'a>(rest: &mut &'a [u8]) -> Option<(u16, &'a [u8])> {
 }
 
 /// The result by the acknowledgement.
-fn finish(body: &[u8], replies: Vec<Reply>) -> io::Result<Vec<Reply>> {
+pub(super) fn finish<R>(body: &[u8], replies: R) -> io::Result<R> {
     let code = body
         .first_chunk()
         .map_or(0, |bytes| i32::from_ne_bytes(*bytes));
@@ -197,11 +209,11 @@ const fn aligned(length: usize) -> usize {
 /// include/uapi/linux/netlink.h and genetlink.h.
 const HEADER: usize = 16;
 const GENERIC_HEADER: usize = 4;
-const REQUEST: u16 = 1;
-const ACKNOWLEDGE: u16 = 4;
-const DUMP: u16 = 0x300;
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
+pub(super) const REQUEST: u16 = 1;
+pub(super) const ACKNOWLEDGE: u16 = 4;
+pub(super) const DUMP: u16 = 0x300;
+pub(super) const ERROR: u16 = 2;
+pub(super) const DONE: u16 = 3;
 const NAME_MASK: u16 = 0x3fff;
 const CONTROLLER: u16 = 0x10;
 const GET_FAMILY: u8 = 3;
@@ -227,11 +239,11 @@ mod tests {
     #[test]
     fn a_message_is_read_as_it_was_written() {
         let attributes = [Attribute::u32(7, 70_000), Attribute::uint(9, 1 << 40)];
-        let written = message(21, REQUEST, 5, &attributes);
+        let written = message(21, REQUEST, &[5, VERSION, 0, 0], &attributes);
         let mut rest = &written[..];
         let (kind, body) = next_message(&mut rest).unwrap();
         assert_eq!((kind, rest.len()), (21, 0));
-        let reply = Reply::parse(body);
+        let reply = Reply::parse(body, GENERIC_HEADER);
         let numbers = [7, 9, 11].map(|name| reply.number(name));
         assert_eq!(numbers, [Some(70_000), Some(1 << 40), None]);
     }
@@ -241,8 +253,8 @@ mod tests {
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut rest = &bytes[..];
             while let Some((_, body)) = next_message(&mut rest) {
-                let reply = Reply::parse(body);
-                let _ = (reply.number(1), finish(body, Vec::new()));
+                let reply = Reply::parse(body, GENERIC_HEADER);
+                let _ = (reply.number(1), finish(body, ()));
             }
         }
     }

@@ -1,0 +1,394 @@
+//! `lrp/figure-5`: HTTP throughput beside a flood of SYNs to a port whose listener never accepts (*LRP*, Figure 5), beside
+//! the paper's flood of datagrams, and under a flood of the served port itself; and the recovery at the end of a flood.
+
+use std::error::Error;
+use std::io;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use softclock_linux::priority::Priority;
+use softclock_net::stack::Architecture;
+
+use crate::lab::lrp::{Flood, Target};
+use crate::lab::tcp::{
+    Attack, Carrier, Load, Placement, Recovery, SMALL, Stage, Subject, check, versions, write_files,
+};
+use crate::load::closed_loop;
+use crate::output::chart::{Axis, Chart, Mark, Series};
+use crate::output::report::{Context, Experiment, Report, Row};
+use crate::servers::nginx::Files;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "lrp/figure-5",
+    about: "HTTP throughput under floods of SYNs and of datagrams, and recovery after them, beside nginx, cookies and synproxy",
+    run,
+};
+
+const TITLE: &str = "HTTP throughput under a flood";
+
+fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
+    if let Err(reason) = check() {
+        return Ok(Report::not_measured(TITLE, &reason));
+    }
+    let plan = if context.smoke { &SMOKE } else { &FULL };
+    let root = tempfile::tempdir()?;
+    write_files(root.path(), &[SMALL])?;
+    let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
+    notes.extend([closed_loop::Load::detect().note().to_owned(), versions()]);
+    let mut curves = curves(plan, root.path(), &mut notes);
+    let rounds = context.rounds.unwrap_or(plan.rounds).max(1);
+    let (total, count) = (rounds * curves.len(), curves.len());
+    for round in 0..rounds {
+        for turn in 0..count {
+            let curve = &mut curves[(round + turn) % count];
+            let what = curve.name();
+            let measure = || curve.measure(root.path(), plan);
+            let measured = context.round(round * count + turn, total, &what, measure);
+            let measured = measured.map_err(|error| format!("{what}: {error}"))?;
+            curve.sweeps.push(measured);
+        }
+    }
+    context.progress(total, total, "");
+    Ok(Report {
+        title: TITLE,
+        notes,
+        rows: rows(&curves, plan.cases),
+        charts: vec![chart(&curves)],
+    })
+}
+
+/// A server under an attack of rising rates.
+struct Curve {
+    subject: Subject,
+    attack: &'static Case,
+    /// One for each round.
+    sweeps: Vec<Sweep>,
+}
+
+/// An attack, its rates, and the use of connections by the clients.
+struct Case {
+    attack: Attack,
+    keep_alive: bool,
+    /// Frames a second, in ascending order from 0 on; a rate that no sender reaches stands for the machine's limit.
+    rates: &'static [u64],
+}
+
+struct Sweep {
+    /// One for each rate.
+    points: Vec<Point>,
+    recovery: Duration,
+}
+
+#[derive(Clone, Copy)]
+struct Point {
+    /// Requests answered a second.
+    answered: f64,
+    /// Frames of the attack a second.
+    sent: f64,
+}
+
+impl Case {
+    fn clients(&self) -> &'static str {
+        match self.keep_alive {
+            true => "established connections",
+            false => "one connection a request",
+        }
+    }
+
+    fn setting(&self, rate: u64) -> String {
+        let clients = self.clients();
+        match rate {
+            0 => format!("no flood, {clients}"),
+            MOST => format!("{}, all that can be sent, {clients}", self.attack.name()),
+            rate => format!("{}, {rate}/s, {clients}", self.attack.name()),
+        }
+    }
+}
+
+impl Curve {
+    fn name(&self) -> String {
+        format!("{}, {}", self.subject.name(), self.attack.attack.name())
+    }
+
+    fn measure(&self, root: &Path, plan: &Plan) -> io::Result<Sweep> {
+        let stage = Stage::new(self.subject, root)?;
+        let flood = self.attack.attack.start(&stage)?;
+        let load = Load {
+            file: SMALL,
+            connections: plan.connections,
+            keep_alive: self.attack.keep_alive,
+            slice: plan.slice,
+        };
+        let warm = Load {
+            slice: plan.settle,
+            ..load
+        };
+        stage.load(&warm)?;
+        let point = |&rate: &u64| {
+            flood.set(rate, Target::Server);
+            thread::sleep(plan.settle);
+            let (before, begun) = (flood.sent(), Instant::now());
+            let answered = answered(&stage, &load);
+            Point {
+                answered,
+                sent: (flood.sent() - before) as f64 / begun.elapsed().as_secs_f64(),
+            }
+        };
+        let points = self.attack.rates.iter().map(point).collect();
+        flood.set(0, Target::Server);
+        thread::sleep(plan.pause);
+        Ok(Sweep {
+            points,
+            recovery: recovery(&stage, &flood, &load, plan)?,
+        })
+    }
+}
+
+/// The requests that are answered a second: none if the server does not answer even the first one in time.
+fn answered(stage: &Stage, load: &Load) -> f64 {
+    // Clients go before the flood on the same processor.
+    let sample = stage.load_with(load, Some(CLIENTS));
+    sample.map_or(0.0, |sample| sample.requests_per_second())
+}
+
+/// The time from the end of a flood at the machine's limit until the clients get 95 % of what they got before it.
+fn recovery(stage: &Stage, flood: &Flood, load: &Load, plan: &Plan) -> io::Result<Duration> {
+    let lasting = Load {
+        slice: plan.settle + plan.slice + plan.flooded + plan.after,
+        ..*load
+    };
+    thread::scope(|scope| {
+        let clients = scope.spawn(|| stage.load_with(&lasting, Some(CLIENTS)));
+        thread::sleep(plan.settle);
+        let before = Recovery::after(stage, || (), plan.slice)?.mean();
+        flood.set(MOST, Target::Server);
+        thread::sleep(plan.flooded);
+        let ended = || flood.set(0, Target::Server);
+        let after = Recovery::after(stage, ended, plan.after)?;
+        // An error of the clients shows in the counts.
+        let _ = clients.join();
+        Ok(after.time_until(0.95 * before))
+    })
+}
+
+/// The curves that this machine can measure. `notes` gets the reasons for the others.
+fn curves(plan: &Plan, root: &Path, notes: &mut Vec<String>) -> Vec<Curve> {
+    let mut curves = Vec::new();
+    for &subject in plan.subjects {
+        let starts = || match Stage::new(subject, root) {
+            Ok(_) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        };
+        match subject.check().and_then(|()| starts()) {
+            Ok(()) => curves.extend(plan.cases.iter().map(|attack| Curve {
+                subject,
+                attack,
+                sweeps: Vec::new(),
+            })),
+            Err(reason) => notes.push(format!("{}: not measured: {reason}", subject.name())),
+        }
+    }
+    curves
+}
+
+type Metric = (&'static str, &'static str, fn(&Sweep, usize) -> f64);
+
+const METRICS: [Metric; 3] = [
+    ("throughput not lost", "1/s", |sweep, place| {
+        sweep.points[place].answered
+    }),
+    (
+        "share of the throughput without flood",
+        "%",
+        |sweep, place| 100.0 * sweep.points[place].answered / sweep.points[0].answered.max(1.0),
+    ),
+    ("sent by the attack", "k/s", |sweep, place| {
+        sweep.points[place].sent / 1e3
+    }),
+];
+
+fn rows(curves: &[Curve], cases: &[Case]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for case in cases {
+        let of_case = || {
+            curves
+                .iter()
+                .filter(|curve| std::ptr::eq(curve.attack, case))
+        };
+        for (place, &rate) in case.rates.iter().enumerate() {
+            // Without a flood the shares are all 100 %, and nothing is sent.
+            let metrics = if rate == 0 {
+                &METRICS[..1]
+            } else {
+                &METRICS[..]
+            };
+            for (metric, unit, of) in metrics {
+                for curve in of_case() {
+                    let values = curve.sweeps.iter().map(|sweep| of(sweep, place));
+                    let values: Vec<f64> = values.collect();
+                    let setting = match rate {
+                        0 => format!("{} beside {}", case.setting(0), case.attack.name()),
+                        rate => case.setting(rate),
+                    };
+                    let metric = format!("{metric}; {setting}");
+                    rows.push(Row::of_samples(curve.subject.name(), metric, unit, &values));
+                }
+            }
+        }
+        for curve in of_case() {
+            let times = curve.sweeps.iter();
+            let times: Vec<f64> = times
+                .map(|sweep| sweep.recovery.as_secs_f64() * 1e3)
+                .collect();
+            let metric = format!(
+                "back at 95 % after {}, {}",
+                case.attack.name(),
+                case.clients()
+            );
+            rows.push(Row::of_samples(curve.subject.name(), metric, "ms", &times));
+        }
+    }
+    rows
+}
+
+/// The paper's figure.
+fn chart(curves: &[Curve]) -> Chart {
+    let of_paper =
+        |curve: &&Curve| curve.attack.attack == Attack::SynsElsewhere && !curve.attack.keep_alive;
+    let median = |curve: &Curve, place: usize, of: fn(&Point) -> f64| {
+        let values = curve.sweeps.iter().map(|sweep| of(&sweep.points[place]));
+        let values: Vec<f64> = values.collect();
+        Row::of_samples("", "", "", &values).value
+    };
+    let series = curves.iter().filter(of_paper).map(|curve| Series {
+        name: curve.subject.name(),
+        mark: Mark::Line,
+        points: (0..curve.attack.rates.len())
+            .map(|place| {
+                let sent = median(curve, place, |point| point.sent / 1e3);
+                (sent, median(curve, place, |point| point.answered))
+            })
+            .collect(),
+    });
+    let series: Vec<Series> = series.collect();
+    let high = |of: fn(&(f64, f64)) -> f64| {
+        let values = series.iter().flat_map(|series| &series.points).map(of);
+        values.fold(1.0, f64::max)
+    };
+    Chart {
+        title: "requests answered against SYNs to another port".to_owned(),
+        x: Axis::linear("SYNs, thousands a second", 0.0, high(|point| point.0)),
+        y: Axis::linear("requests a second", 0.0, high(|point| point.1)),
+        series,
+    }
+}
+
+struct Plan {
+    subjects: &'static [Subject],
+    cases: &'static [Case],
+    connections: usize,
+    settle: Duration,
+    slice: Duration,
+    /// The time between the floods of rising rates and the one before recovery.
+    pause: Duration,
+    /// The time of the flood before recovery.
+    flooded: Duration,
+    /// The time that is watched after it.
+    after: Duration,
+    rounds: usize,
+}
+
+const FULL: Plan = Plan {
+    subjects: &[
+        Subject::Stack(Architecture::Bsd, Carrier::Xdp),
+        Subject::Stack(Architecture::EarlyDemux, Carrier::Xdp),
+        Subject::Stack(Architecture::SoftLrp, Carrier::Xdp),
+        Subject::Stack(Architecture::NiLrp, Carrier::Xdp),
+        Subject::Kernel(Placement::Rps),
+        Subject::Kernel(Placement::ThreadedNapi),
+        Subject::Nginx(Files::ReadCached, Placement::Rps),
+        Subject::Nginx(Files::ReadCached, Placement::ThreadedNapi),
+        Subject::Guarded(Files::ReadCached, Placement::Rps),
+        Subject::Guarded(Files::ReadCached, Placement::ThreadedNapi),
+    ],
+    cases: &[
+        Case {
+            attack: Attack::SynsElsewhere,
+            keep_alive: false,
+            rates: &[0, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000, MOST],
+        },
+        Case {
+            attack: Attack::SynsElsewhere,
+            keep_alive: true,
+            rates: &[0, 20_000, MOST],
+        },
+        Case {
+            attack: Attack::Datagrams,
+            keep_alive: false,
+            rates: &[0, 20_000, 100_000, MOST],
+        },
+        Case {
+            attack: Attack::Syns,
+            keep_alive: false,
+            rates: &[0, 20_000, MOST],
+        },
+        Case {
+            attack: Attack::Syns,
+            keep_alive: true,
+            rates: &[0, 20_000, MOST],
+        },
+    ],
+    connections: 64,
+    settle: Duration::from_millis(200),
+    slice: Duration::from_millis(800),
+    pause: Duration::from_millis(1500),
+    flooded: Duration::from_millis(1000),
+    after: Duration::from_millis(3000),
+    rounds: 3,
+};
+
+const SMOKE: Plan = Plan {
+    subjects: &[
+        Subject::Stack(Architecture::SoftLrp, Carrier::Xdp),
+        Subject::Nginx(Files::ReadCached, Placement::ThreadedNapi),
+    ],
+    cases: &[Case {
+        attack: Attack::SynsElsewhere,
+        keep_alive: false,
+        rates: &[0, 5_000],
+    }],
+    connections: 4,
+    settle: Duration::from_millis(20),
+    slice: Duration::from_millis(100),
+    pause: Duration::from_millis(20),
+    flooded: Duration::from_millis(100),
+    after: Duration::from_millis(200),
+    rounds: 1,
+};
+
+/// More than the sender can send.
+const MOST: u64 = 10_000_000;
+
+/// Before the flood on the same processor, and after its kernel threads.
+const CLIENTS: Priority = Priority::Fifo(5);
+
+const NOTES: [&str; 9] = [
+    "server on processor 1; clients and flood on processor 0, where the clients go before the flood (SCHED_FIFO), so that the \
+     flood takes what they leave; all receive work of the server's link takes place on the server's processor",
+    "receive work of the server's link: in a kernel thread of threaded NAPI with the server's priority, or, with RPS, in \
+     interrupts of the server's processor, before the server",
+    "64 clients of wrk; 1 KB; one connection a request, as in the paper, or established connections, which were opened before \
+     the request that is counted, but during the flood",
+    "SYNs have 32 768 different sources, to which the server's answers are lost; the listener at the other port never accepts; \
+     datagrams have 14 bytes, as the paper's, and go to a socket that is never read",
+    "sent by the attack: frames that veth accepted, or lost as its ring was full",
+    "the kernel's servers answer by cookies when their queues are full (net.ipv4.tcp_syncookies=1); synproxy: nft's, for \
+     both ports",
+    "back at 95 %: from the end of a flood of a second at the machine's limit to the end of the first of three windows of 20 ms \
+     in a row with at least 95 % of the bytes that arrived at the clients a second before the flood; 3000 ms: not within 3 s",
+    "a server that does not answer at all for 10 s counts as 0",
+    "the paper: eight clients, 1300 bytes, a server that the clients saturate; BSD is in livelock at 10 000 SYN/s, SOFT-LRP keeps \
+     almost 50 % at 20 000",
+];

@@ -1,0 +1,210 @@
+//! `tcp/loss`: goodput over long paths with losses, of this project's stack and of the kernel's CUBIC.
+//!
+//! `softclock wan` emulates the path, with the same seeds for both senders. The receiver is the kernel for both.
+
+use std::error::Error;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use crate::command;
+use crate::lab::bridge::{self, FRAME_BYTES, Shaper, mbit};
+use crate::lab::tcp::{FarServer, FarStack};
+use crate::output::report::{Context, Experiment, Report, Row};
+use crate::servers::readable_by_all;
+
+/// The experiment.
+pub const EXPERIMENT: Experiment = Experiment {
+    name: "tcp/loss",
+    about: "goodput of softclock's own TCP and of the kernel's CUBIC at 100 Mbit/s, 10 to 200 ms, with losses and reordering",
+    run,
+};
+
+const TITLE: &str = "goodput over long paths with losses";
+
+fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
+    let plan = if context.smoke { &SMOKE } else { &FULL };
+    let root = tempfile::tempdir()?;
+    let servers = match servers(root.path()) {
+        Ok(servers) => servers,
+        Err(reason) => return Ok(Report::not_measured(TITLE, &reason)),
+    };
+    let mut samples: Vec<[Vec<f64>; 2]> = plan.cells.iter().map(|_| Default::default()).collect();
+    let rounds = context.rounds.unwrap_or(plan.rounds).max(1);
+    let total = rounds * plan.cells.len() * servers.len();
+    let mut done = 0;
+    for round in 0..rounds {
+        for (cell, samples) in plan.cells.iter().zip(&mut samples) {
+            for turn in 0..servers.len() {
+                let index = (round + turn) % servers.len();
+                let what = format!("{}: {}", STACKS[index].name(), cell.name());
+                let measure = || cell.measure(&servers[index], round, plan);
+                let measured = context.round(done, total, &what, measure);
+                samples[index].push(measured.map_err(|error| format!("{what}: {error}"))?);
+                done += 1;
+            }
+        }
+    }
+    context.progress(total, total, "");
+    let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
+    notes.extend(bridge::notes());
+    notes.push(format!(
+        "net.ipv4.tcp_congestion_control at the kernel's sender: {}",
+        servers[1].congestion
+    ));
+    Ok(Report {
+        title: TITLE,
+        notes,
+        rows: rows(plan.cells, &samples),
+        charts: Vec::new(),
+    })
+}
+
+/// Starts both servers, or returns why this machine cannot.
+fn servers(root: &Path) -> Result<[FarServer; 2], String> {
+    bridge::check()?;
+    let prepare = || {
+        command::softclock()?;
+        readable_by_all(root)?;
+        // Longer than any transfer.
+        File::create(root.join(FILE.trim_start_matches('/')))?.set_len(FILE_BYTES)?;
+        let [own, kernel] = STACKS.map(|stack| FarServer::start(stack, root));
+        Ok([own?, kernel?])
+    };
+    prepare().map_err(|error: io::Error| error.to_string())
+}
+
+/// A path.
+struct Cell {
+    round_trip: Duration,
+    loss: &'static str,
+    reorder: &'static str,
+}
+
+impl Cell {
+    const fn lossy(ms: u64, loss: &'static str) -> Self {
+        Self {
+            round_trip: Duration::from_millis(ms),
+            loss,
+            reorder: "0%",
+        }
+    }
+
+    fn name(&self) -> String {
+        let ms = self.round_trip.as_millis();
+        match self.reorder {
+            "0%" => format!("{ms} ms, {} lost", self.loss),
+            share => format!("{ms} ms, {share} overtake others by {} ms", ms / 2),
+        }
+    }
+
+    /// The packets of the bandwidth-delay product.
+    fn queue(&self) -> u64 {
+        let bits = mbit(RATE_MBIT).bps() as f64 * self.round_trip.as_secs_f64();
+        (bits / 8.0 / f64::from(FRAME_BYTES)).ceil() as u64
+    }
+
+    /// The time of a transfer: long enough that slow start is the smaller part of it on an unbroken path.
+    fn time(&self, plan: &Plan) -> Duration {
+        plan.least + self.round_trip * plan.round_trips
+    }
+
+    /// Returns the goodput in Mbit/s.
+    fn measure(&self, server: &FarServer, round: usize, plan: &Plan) -> io::Result<f64> {
+        let path = bridge::Path {
+            rate: mbit(RATE_MBIT),
+            delay: self.round_trip / 2,
+            queue: self.queue(),
+            loss: self.loss,
+            reorder: self.reorder,
+            seed: FIRST_SEED + round as u64,
+        };
+        let bps = server.goodput(Shaper::Path(path), FILE, self.time(plan))?;
+        Ok(bps / 1e6)
+    }
+}
+
+fn rows(cells: &[Cell], samples: &[[Vec<f64>; 2]]) -> Vec<Row> {
+    let mut rows = Vec::new();
+    let mut ratios = Vec::new();
+    for (cell, samples) in cells.iter().zip(samples) {
+        let name = cell.name();
+        let row = |index: usize| {
+            let metric = format!("goodput; {name}");
+            Row::of_samples(STACKS[index].name(), metric, "Mbit/s", &samples[index])
+        };
+        let [own, kernel] = [row(0), row(1)];
+        // Both are medians of the same seeds; losses hit different segments of each, so single rounds are no pairs.
+        if own.value > 0.0 && kernel.value > 0.0 {
+            let ratio = [own.value / kernel.value];
+            let metric = format!("goodput relative to the kernel's, medians; {name}");
+            ratios.push(Row::of_samples(STACKS[0].name(), metric, "x", &ratio));
+        }
+        rows.extend([own, kernel]);
+    }
+    rows.extend(ratios);
+    rows
+}
+
+struct Plan {
+    cells: &'static [Cell],
+    /// The time of a transfer is this, and some round trips.
+    least: Duration,
+    round_trips: u32,
+    rounds: usize,
+}
+
+const FULL: Plan = Plan {
+    cells: &[
+        Cell::lossy(10, "0%"),
+        Cell::lossy(10, "0.01%"),
+        Cell::lossy(10, "0.1%"),
+        Cell::lossy(10, "1%"),
+        Cell::lossy(66, "0%"),
+        Cell::lossy(66, "0.01%"),
+        Cell::lossy(66, "0.1%"),
+        Cell::lossy(66, "1%"),
+        Cell::lossy(200, "0%"),
+        Cell::lossy(200, "0.01%"),
+        Cell::lossy(200, "0.1%"),
+        Cell::lossy(200, "1%"),
+        Cell {
+            round_trip: Duration::from_millis(10),
+            loss: "0%",
+            reorder: "0.1%",
+        },
+    ],
+    least: Duration::from_millis(1300),
+    round_trips: 10,
+    rounds: 20,
+};
+
+const SMOKE: Plan = Plan {
+    cells: &[Cell::lossy(10, "0%"), Cell::lossy(10, "1%")],
+    least: Duration::from_millis(150),
+    round_trips: 1,
+    rounds: 1,
+};
+
+const STACKS: [FarStack; 2] = [FarStack::Own, FarStack::Kernel("cubic")];
+
+const RATE_MBIT: u64 = 100;
+const FIRST_SEED: u64 = 1;
+
+const FILE: &str = "/file";
+const FILE_BYTES: u64 = 1 << 30;
+
+const NOTES: [&str; 6] = [
+    "goodput: the bits that the receiver's program has read, over the time from its request on; a transfer is cut off after \
+     1.3 s and ten round trips (1.4 s at 10 ms, 1.96 s at 66 ms, 3.3 s at 200 ms), so slow start is in it",
+    "the path: softclock wan, a bottleneck of 100 Mbit/s in each direction (whole frames of 1500 bytes) with a queue of one \
+     bandwidth-delay product (84, 550 and 1667 packets) and half of the round trip as the delay of each direction; losses and \
+     reordering in the direction of the data only",
+    "seeds 1 to 20, one for each round and the same for both senders; each decision is for one packet in the order of the path",
+    "both senders are softclock serve on one thread, and send the same file of zeros; the own stack by AF_XDP, with its defaults \
+     (CUBIC, HyStart++, PRR, RACK-TLP, paced); the kernel with cubic, without segmentation by the link, and without metrics of \
+     earlier connections (tcp_no_metrics_save)",
+    "the receiver is the kernel for both, with buffers of up to 16 MB at both ends; the own stack's are 4 MiB to send",
+    "overtake: these packets skip the delay, and arrive before those that were sent up to so long before them",
+];

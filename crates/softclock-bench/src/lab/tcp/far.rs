@@ -1,0 +1,163 @@
+//! A server behind a long path: the bridge's lab with a web server at the sender, and one transfer at a time.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use softclock_net::stack::Architecture;
+
+use crate::lab::bridge::{Lab, Line, Offload, SENDER, Shaped, Shaper};
+use crate::servers::{Server, StackArguments, softclock_command};
+
+/// The server of `softclock serve` at the end of a path. All ends when this is dropped.
+#[derive(Debug)]
+pub struct FarServer {
+    _server: Server,
+    address: SocketAddr,
+    lab: Lab,
+    /// The congestion control of the kernel at the server's end.
+    pub congestion: String,
+}
+
+/// The stack of a [`FarServer`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FarStack {
+    /// Its own, by AF_XDP.
+    Own,
+    /// The kernel's, with this congestion control.
+    Kernel(&'static str),
+}
+
+impl FarStack {
+    /// Returns the name in tables.
+    pub fn name(self) -> String {
+        match self {
+            Self::Own => "softclock, own stack".to_owned(),
+            Self::Kernel(congestion) => format!("softclock, kernel, {congestion}"),
+        }
+    }
+}
+
+impl FarServer {
+    /// Starts a server for the files of `root`. Only while a [`Shaper`] runs does the path carry frames; this returns when
+    /// the server answers over one without delay.
+    ///
+    /// # Errors
+    /// The lab cannot be created, or the server does not answer.
+    pub fn start(stack: FarStack, root: &Path) -> io::Result<Self> {
+        let lab = Lab::new().map_err(io::Error::other)?;
+        lab.offload(Offload::None)?;
+        let congestion = settle_kernel(&lab, stack)?;
+        let address = match stack {
+            FarStack::Own => SocketAddr::new(STACK.parse().map_err(io::Error::other)?, PORT),
+            FarStack::Kernel(_) => SocketAddr::new(SENDER.parse().map_err(io::Error::other)?, PORT),
+        };
+        let path = Shaper::Wan(Duration::ZERO).start(&lab, Line::Veth)?;
+        let accepts = || {
+            let connect = || TcpStream::connect_timeout(&address, PATIENCE);
+            matches!(lab.receiver.inside(connect), Ok(Ok(_)))
+        };
+        let command = |_: &Path| {
+            let mut command = softclock_command(Some(root), address)?;
+            if stack == FarStack::Own {
+                let stack = StackArguments {
+                    dev: Some("eth0".to_owned()),
+                    stack_address: format!("{STACK}/24").parse().ok(),
+                    link_address: None,
+                    gateway: None,
+                    packet: false,
+                    architecture: Some(Architecture::SoftLrp),
+                };
+                command.args(stack.to_words());
+            }
+            Ok(command)
+        };
+        let server = Server::start_in(&lab.sender, address, command, accepts)?;
+        drop(path);
+        Ok(Self {
+            _server: server,
+            address,
+            lab,
+            congestion,
+        })
+    }
+
+    /// Transfers `path` over a path for this time; returns the bits a second that the receiver got, from the request on.
+    ///
+    /// # Errors
+    /// The path cannot be emulated, or the server does not answer.
+    pub fn goodput(&self, shaper: Shaper, path: &str, during: Duration) -> io::Result<f64> {
+        let _shaped: Shaped = shaper.start(&self.lab, Line::Veth)?;
+        let address = self.address;
+        self.lab
+            .receiver
+            .inside(|| transfer(address, path, during))?
+    }
+}
+
+fn transfer(address: SocketAddr, path: &str, during: Duration) -> io::Result<f64> {
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n")?;
+    let begun = Instant::now();
+    let mut buffer = vec![0; 256 << 10];
+    let mut bytes = 0;
+    loop {
+        let Some(left) = during
+            .checked_sub(begun.elapsed())
+            .filter(|left| !left.is_zero())
+        else {
+            return Ok(bytes as f64 * 8.0 / during.as_secs_f64());
+        };
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut buffer) {
+            Ok(0) => return Err(io::Error::other("the file is too short for the time")),
+            Ok(some) => bytes += some,
+            Err(error) if is_over(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn is_over(error: &io::Error) -> bool {
+    let kinds = [
+        io::ErrorKind::WouldBlock,
+        io::ErrorKind::TimedOut,
+        io::ErrorKind::Interrupted,
+    ];
+    kinds.contains(&error.kind())
+}
+
+/// Gives both ends' kernels buffers for long paths; returns the sender's congestion control, as the kernel names it.
+fn settle_kernel(lab: &Lab, stack: FarStack) -> io::Result<String> {
+    for host in [&lab.sender, &lab.receiver] {
+        for setting in [
+            "tcp_rmem=4096 131072 16777216",
+            "tcp_wmem=4096 16384 16777216",
+        ] {
+            let mut command = host.command("sysctl");
+            command.args(["-q", "-w", &format!("net.ipv4.{setting}")]);
+            if !command.status()?.success() {
+                return Err(io::Error::other("sysctl cannot set TCP's buffers"));
+            }
+        }
+    }
+    // Else a connection begins with what the kernel has learned from the one before.
+    lab.sender
+        .run("sysctl -q -w net.ipv4.tcp_no_metrics_save=1")?;
+    if let FarStack::Kernel(congestion) = stack {
+        let setting = format!("sysctl -q -w net.ipv4.tcp_congestion_control={congestion}");
+        lab.sender.run(&setting)?;
+    }
+    let mut command = lab.sender.command("sysctl");
+    let output = command
+        .args(["-n", "net.ipv4.tcp_congestion_control"])
+        .output()?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// The address of the server's own stack.
+const STACK: &str = "10.77.0.7";
+const PORT: u16 = 80;
+/// For the answer to one attempt to connect.
+const PATIENCE: Duration = Duration::from_millis(300);

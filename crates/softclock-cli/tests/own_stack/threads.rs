@@ -1,0 +1,146 @@
+//! Servers on a stack with several threads.
+
+use std::fs;
+use std::io::{Read, Write};
+
+use crate::lab::{Carrier, LARGE, Lab, Server, content, eventually, lab};
+
+/// The processor time of each thread that serves, in clock ticks.
+fn times(server: &Server) -> Vec<u64> {
+    let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
+    let of_task = |task: fs::DirEntry| {
+        let stat = fs::read_to_string(task.path().join("stat")).ok()?;
+        // The name may have spaces; behind it, the 12th and 13th fields are user and system time.
+        let (name, rest) = stat.rsplit_once(") ")?;
+        let fields: Vec<_> = rest.split(' ').collect();
+        let ticks = |at: usize| fields.get(at)?.parse::<u64>().ok();
+        let is_worker = name.contains("(softclock");
+        Some(ticks(11)? + ticks(12)?).filter(|_| is_worker)
+    };
+    tasks.filter_map(|task| of_task(task.ok()?)).collect()
+}
+
+fn assert_load_succeeds(lab: &Lab, url: &str) {
+    let mut command = lab.client().command("wrk");
+    command.args(["-t1", "-c64", "-d2s", url]);
+    let output = command.output().expect("nsenter is installed");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("requests in"), "{output:?}");
+    let has_errors = text.contains("Socket errors") || text.contains("Non-2xx");
+    assert!(!has_errors, "{text}");
+}
+
+/// The value of a metric at the server's own address for metrics.
+fn metric(lab: &Lab, name: &str) -> f64 {
+    let mut command = lab.server.command("curl");
+    command.args(["--silent", "--fail", "http://127.0.0.1:9180/metrics"]);
+    let output = command.output().expect("nsenter is installed");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let values = text.lines().filter(|line| line.starts_with(name));
+    let values = values.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok());
+    values.sum()
+}
+
+#[test]
+fn all_threads_serve() {
+    softclock_testing::require!("wrk");
+    for carrier in Carrier::ALL {
+        let lab = lab!(carrier);
+        lab.server.run("ip link set lo up").expect("a link");
+        let metrics = ["--listen", "10.78.0.7:80", "--metrics", "127.0.0.1:9180"];
+        let server = lab.serve(&[&["--threads", "2"][..], &metrics[2..]].concat());
+        lab.assert_serves();
+        let target = lab.path("got");
+        let target = target.to_str().expect("a path");
+        for _ in 0..4 {
+            let output = lab.curl(&format!("-o {target} @large"));
+            assert!(output.status.success(), "{output:?}");
+            assert!(fs::read(target).expect("it was written") == content(LARGE));
+        }
+        assert_load_succeeds(&lab, "http://10.78.0.7/small");
+        let times = times(&server);
+        let working = times.iter().filter(|&&ticks| ticks > 5).count();
+        assert!(working >= 2, "{carrier:?}: {times:?}");
+        // More than one thread alone has answered.
+        assert!(metric(&lab, "softclock_http_responses_total") > 100.0);
+    }
+}
+
+#[test]
+fn a_connection_stays_on_its_thread() {
+    let lab = lab!(Carrier::Packet);
+    let _server = lab.serve(&["--threads", "3"]);
+    lab.assert_serves();
+    let mut open: Vec<_> = (0..30).map(|_| lab.connect()).collect();
+    for _ in 0..5 {
+        for stream in &mut open {
+            stream
+                .write_all(b"GET /small HTTP/1.1\r\nHost: a\r\n\r\n")
+                .expect("it is open");
+        }
+        for stream in &mut open {
+            // The head and the body.
+            let mut answer = Vec::new();
+            let mut piece = [0; 2048];
+            while !answer.ends_with(&content(1024)) {
+                let count = stream.read(&mut piece).expect("it answers");
+                assert!(count > 0, "closed");
+                answer.extend(&piece[..count]);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_killed_server_of_several_threads_leaves_the_link_as_it_was() {
+    for carrier in [Carrier::Packet, Carrier::Xdp] {
+        let lab = lab!(carrier);
+        let before = lab.link_state();
+        let server = lab.serve(&["--threads", "2"]);
+        let mut open: Vec<_> = (0..8).map(|_| lab.connect()).collect();
+        for stream in &mut open {
+            stream
+                .write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+                .expect("it is open");
+            stream.read_exact(&mut [0; 1000]).expect("it answers");
+        }
+        server.kill();
+        eventually(|| lab.link_state() == before);
+        let _again = lab.serve(&["--threads", "2"]);
+        lab.assert_serves();
+    }
+}
+
+#[test]
+fn a_proxy_of_several_threads_connects_by_its_stack() {
+    softclock_testing::require!("wrk");
+    for carrier in [Carrier::Packet, Carrier::Xdp] {
+        let lab = lab!(carrier);
+        let mut upstream = lab.client().command(env!("CARGO_BIN_EXE_softclock"));
+        upstream.args(["serve", "--listen", "10.78.0.1:8080"]);
+        upstream.arg(lab.path(""));
+        let _upstream = lab.start(upstream);
+        let upstream = ["--threads", "2", "--upstream", "http://10.78.0.1:8080"];
+        let _proxy = lab.start(lab.command("proxy", &upstream));
+        lab.assert_serves();
+        let target = lab.path("got");
+        let target = target.to_str().expect("a path");
+        let output = lab.curl(&format!("-o {target} @large"));
+        assert!(output.status.success(), "{output:?}");
+        assert!(fs::read(target).expect("it was written") == content(LARGE));
+        assert_load_succeeds(&lab, "http://10.78.0.7/small");
+    }
+}
+
+#[test]
+fn a_server_of_several_threads_ends_and_begins_again() {
+    let lab = lab!(Carrier::Xdp);
+    for threads in ["2", "4", "1"] {
+        let server = lab.serve(&["--threads", threads]);
+        lab.assert_serves();
+        let mut end = std::process::Command::new("kill");
+        end.args(["-INT", &server.id().to_string()]);
+        assert!(end.status().expect("kill is installed").success());
+        assert!(server.wait().success());
+    }
+}

@@ -1,0 +1,213 @@
+//! Several stacks with the same addresses, each in a thread of its own: the hash of a flow names the stack that has the
+//! connection, so that all its segments go there, whoever receives them.
+//!
+//! One of the stacks has the link. It hands the segments of others over by [`next_handed`](Stack::next_handed), and they
+//! take them by [`on_handed`](Stack::on_handed). The others send by it: their [frames](Stack::next_frame) have no link
+//! addresses, and it completes them in [`forward`](Stack::forward).
+
+use alloc::vec::Vec;
+use core::ops::Deref;
+
+use softclock_core::Instant;
+
+use super::endpoint::{Arrived, Memory};
+use super::output::{Outgoing, SendError};
+use super::{Stack, TcpSettings};
+use crate::checksum::Verify;
+use crate::demux::{Flow, HashKey, Protocol, hash_of};
+use crate::drops::DropReason;
+use crate::icmp::ErrorMessage;
+use crate::ip;
+use crate::link::Header;
+use crate::routes::{Destination, NextHop};
+
+/// The division of TCP's flows among several stacks.
+///
+/// ```
+/// use softclock_net::demux::{Flow, HashKey, Protocol};
+/// use softclock_net::stack::Steering;
+///
+/// let key = HashKey([1, 2]); // In earnest: random, secret, and the same for all.
+/// let flow = Flow {
+///     protocol: Protocol::Tcp,
+///     remote: ("192.0.2.7".parse().unwrap(), 40_000),
+///     local: ("192.0.2.1".parse().unwrap(), 80),
+/// };
+/// let stack = Steering::new(key, 4, 0).stack_of(&flow);
+/// assert!(stack < 4);
+/// assert_eq!(Steering::new(key, 4, 3).stack_of(&flow), stack);
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Steering {
+    key: HashKey,
+    stacks: u32,
+    own: u32,
+}
+
+/// A frame for another stack.
+#[derive(Debug)]
+pub struct Handed<B>(pub(super) Arrived<B>);
+
+/// A copy of a frame for another stack, in memory of its own.
+#[derive(Debug)]
+pub struct HandedFrame {
+    bytes: Vec<u8>,
+    at: Instant,
+    verify: Verify,
+    is_own: bool,
+}
+
+impl Steering {
+    /// The part of the stack with the number `own`, of this number of stacks. Number 0 has the link.
+    pub const fn new(key: HashKey, stacks: u32, own: u32) -> Self {
+        let stacks = if stacks == 0 { 1 } else { stacks };
+        Self { key, stacks, own }
+    }
+
+    /// The part of another stack.
+    #[must_use]
+    pub const fn of_stack(self, own: u32) -> Self {
+        Self { own, ..self }
+    }
+
+    /// The number of the stack that has the connection of this flow.
+    pub fn stack_of(&self, flow: &Flow) -> u32 {
+        let hash = hash_of(flow, self.key) >> 32;
+        ((hash * u64::from(self.stacks)) >> 32) as u32
+    }
+
+    /// The number of stacks, at least 1.
+    pub const fn stacks(&self) -> u32 {
+        self.stacks
+    }
+
+    /// Whether this stack has the connection.
+    pub(super) fn is_own(&self, flow: &Flow) -> bool {
+        self.stack_of(flow) == self.own
+    }
+
+    /// Whether another stack has the link.
+    pub(super) const fn has_no_link(&self) -> bool {
+        self.own != 0
+    }
+}
+
+impl<B: Deref<Target = [u8]>> Handed<B> {
+    /// Copies the frame.
+    pub fn copied(&self) -> HandedFrame {
+        let frame = &self.0;
+        HandedFrame {
+            bytes: frame.memory.bytes().into(),
+            at: frame.at,
+            verify: frame.verify,
+            is_own: frame.is_own,
+        }
+    }
+}
+
+impl<B: Deref<Target = [u8]>> Stack<B> {
+    /// The next frame for another stack, with the number of that stack. There are none unless
+    /// [`Settings::steering`](super::Settings::steering) is set. Call it until it returns `None` after each batch of frames
+    /// and after [`process`](Self::process).
+    pub fn next_handed(&mut self) -> Option<(u32, Handed<B>)> {
+        let (stack, frame) = self.handed.pop()?;
+        Some((stack, Handed(frame)))
+    }
+
+    /// Counts a frame of [`next_handed`](Self::next_handed) that the other stack has no room for.
+    pub fn on_not_handed(&mut self) {
+        self.drops.count(DropReason::ChannelFull);
+    }
+
+    /// Takes a frame that the stack with the link has handed over, as [`on_frame`](Self::on_frame) does one of the link.
+    /// The stack with the link has counted it as received.
+    pub fn on_handed(&mut self, now: Instant, frame: HandedFrame) {
+        self.tcp_at(now);
+        self.enqueue(
+            now,
+            Arrived {
+                memory: Memory::Copy(frame.bytes),
+                at: frame.at,
+                verify: frame.verify,
+                is_own: frame.is_own,
+            },
+        );
+    }
+
+    /// Sends a packet of another stack: a frame from its [`next_frame`](Self::next_frame). It is not fragmented here.
+    ///
+    /// # Errors
+    /// [`SendError::Remote`] if the source is not an address of the stack, and [`SendError::NoRoute`].
+    pub fn forward(&mut self, now: Instant, frame: Vec<u8>) -> Result<(), SendError> {
+        let packet = ip::parse(frame.get(Header::BYTES..).unwrap_or_default());
+        let packet = packet.map_err(|_| SendError::Remote)?;
+        if !self.is_own(packet.addresses.source) {
+            return Err(SendError::Remote);
+        }
+        let destination = packet.addresses.destination;
+        if self.routes.classify(destination) == Destination::Ours {
+            let outgoing = Outgoing::new(packet.addresses, packet.protocol);
+            self.loop_back(now, frame, &outgoing);
+            return Ok(());
+        }
+        let hop = self.routes.next_hop(destination);
+        self.send_by(now, hop.ok_or(SendError::NoRoute)?, frame);
+        Ok(())
+    }
+
+    /// Puts a packet for the stack with the link into the queue.
+    pub(super) fn send_up(&mut self, outgoing: &Outgoing, frame: Vec<u8>) -> Result<(), SendError> {
+        let destination = outgoing.addresses.destination;
+        let hop: Option<NextHop> = self.routes.next_hop(destination);
+        if hop.is_none() && self.routes.classify(destination) != Destination::Ours {
+            return Err(SendError::NoRoute);
+        }
+        self.queue_frame(frame);
+        Ok(())
+    }
+
+    /// The other stack that has the connection of a flow.
+    pub(super) fn stack_of(&self, flow: &Flow) -> Option<u32> {
+        let steering = self.settings.steering.as_ref()?;
+        (!steering.is_own(flow)).then(|| steering.stack_of(flow))
+    }
+
+    /// The other stack that has the connection which an ICMP error is about.
+    pub(super) fn stack_of_error(&self, error: &ErrorMessage<'_>) -> Option<u32> {
+        let addresses = error.quoted.addresses;
+        let (local, remote) = error.quoted.ports?;
+        let is_tcp = error.quoted.protocol == softclock_wire::packet::TCP;
+        let flow = Flow {
+            protocol: Protocol::Tcp,
+            remote: (addresses.destination, remote),
+            local: (addresses.source, local),
+        };
+        self.stack_of(&flow).filter(|_| is_tcp)
+    }
+
+    /// Keeps a frame for another stack, if there is room.
+    pub(super) fn hand_over(&mut self, stack: u32, frame: Arrived<B>) {
+        let bytes = frame.memory.bytes().len();
+        if self.handed.push((stack, frame), bytes).is_err() {
+            self.on_not_handed();
+        }
+    }
+}
+
+impl TcpSettings {
+    /// The part of one stack, if this number of stacks share the limits.
+    #[must_use]
+    pub fn divided(mut self, stacks: usize) -> Self {
+        let stacks = stacks.max(1);
+        for limit in [
+            &mut self.most_connections,
+            &mut self.most_orphans,
+            &mut self.memory,
+            &mut self.shared.half_open,
+        ] {
+            *limit = (*limit / stacks).max(1);
+        }
+        self.resets_per_second = (self.resets_per_second / stacks as u32).max(1);
+        self
+    }
+}

@@ -1,0 +1,203 @@
+//! Several stacks with the same addresses.
+
+use core::net::SocketAddr;
+
+use super::*;
+use crate::stack::Steering;
+
+/// Some stacks at 10.0.0.1, of which the first has the link, and a client at 10.0.0.2.
+struct Group {
+    stacks: Vec<Host>,
+    client: Host,
+    now: Instant,
+}
+
+impl Group {
+    fn new(number: u32) -> Self {
+        let steering = Steering::new(HashKey([5, 6]), number, 0);
+        let part = |own| {
+            keyed_host(1, u64::from(own), |settings| {
+                all_may_wait(settings);
+                settings.steering = Some(steering.of_stack(own));
+                settings.tcp = settings.tcp.clone().divided(number as usize);
+            })
+        };
+        Self {
+            stacks: (0..number).map(part).collect(),
+            client: host(2, all_may_wait),
+            now: START,
+        }
+    }
+
+    /// Exchanges frames until none are left.
+    fn settle(&mut self) {
+        for _ in 0..100 {
+            self.now += ms(1);
+            let now = self.now;
+            let mut moved = 0;
+            for host in self.stacks.iter_mut().chain([&mut self.client]) {
+                host.on_timer(now);
+                while host.process(now, 32) == 32 {}
+            }
+            while let Some(frame) = self.client.next_frame() {
+                self.stacks[0].on_frame(now, now, frame, Verify::Yes);
+                moved += 1;
+            }
+            for other in 1..self.stacks.len() {
+                while let Some(frame) = self.stacks[other].next_frame() {
+                    self.stacks[0].forward(now, frame).unwrap();
+                    moved += 1;
+                }
+            }
+            while let Some((stack, frame)) = self.stacks[0].next_handed() {
+                assert_ne!(stack, 0);
+                let frame = frame.copied();
+                self.stacks[stack as usize].on_handed(now, frame);
+                moved += 1;
+            }
+            while let Some(frame) = self.stacks[0].next_frame() {
+                self.client.on_frame(now, now, frame, Verify::Yes);
+                moved += 1;
+            }
+            if moved == 0 && self.stacks.iter().all(|stack| !stack.has_work()) {
+                return;
+            }
+        }
+    }
+
+    fn listen(&mut self, port: u16) -> Vec<TcpListenerId> {
+        let address = SocketAddr::from(([10, 0, 0, 1], port));
+        let listen = |stack: &mut Host| stack.tcp_listen(address, TcpListenSettings::default());
+        self.stacks
+            .iter_mut()
+            .map(|stack| listen(stack).unwrap())
+            .collect()
+    }
+}
+
+/// Lets the first segments of all connections wait for a link address.
+fn all_may_wait(settings: &mut StackSettings) {
+    settings.neighbors.waiting_of_one = 1000;
+    settings.neighbors.waiting = 1000;
+}
+
+#[test]
+fn each_connection_is_on_the_stack_that_the_hash_names() {
+    let mut group = Group::new(3);
+    let listeners = group.listen(80);
+    let server = SocketAddr::from(([10, 0, 0, 1], 80));
+    let now = group.now;
+    let clients: Vec<_> = (0..60)
+        .map(|_| group.client.tcp_connect(now, None, server, None).unwrap())
+        .collect();
+    group.settle();
+    let mut accepted = [0; 3];
+    for (number, &listener) in listeners.iter().enumerate() {
+        let now = group.now;
+        let stack = &mut group.stacks[number];
+        while let Some((id, peer)) = stack.tcp_accept(now, listener) {
+            accepted[number] += 1;
+            // Each says to its peer where it is, and which peer it has.
+            let text = alloc::format!("{number} {peer}");
+            stack.tcp_write(now, id, text.into_bytes().into()).unwrap();
+        }
+        assert!(accepted[number] > 5, "{accepted:?}");
+    }
+    assert_eq!(accepted.iter().sum::<usize>(), 60);
+    group.settle();
+    for id in clients {
+        let mut bytes = [0; 100];
+        let now = group.now;
+        let count = group.client.tcp_read(now, id, &mut bytes).unwrap();
+        let text = core::str::from_utf8(&bytes[..count]).unwrap();
+        let local = group.client.tcp_local(id).unwrap();
+        assert!(text.ends_with(&alloc::format!(" {local}")), "{text}");
+    }
+    let drops = group.stacks.iter().map(|stack| stack.drops().total());
+    assert_eq!(drops.sum::<u64>(), 0);
+}
+
+#[test]
+fn a_stack_without_the_link_opens_connections_that_are_its_own() {
+    let mut group = Group::new(2);
+    let server = SocketAddr::from(([10, 0, 0, 2], 80));
+    let listener = group
+        .client
+        .tcp_listen(server, TcpListenSettings::default())
+        .unwrap();
+    let now = group.now;
+    let opened: Vec<_> = (0..2)
+        .flat_map(|number| [number; 10])
+        .map(|number| {
+            (
+                number,
+                group.stacks[number]
+                    .tcp_connect(now, None, server, None)
+                    .unwrap(),
+            )
+        })
+        .collect();
+    group.settle();
+    let now = group.now;
+    let mut accepted = 0;
+    while group.client.tcp_accept(now, listener).is_some() {
+        accepted += 1;
+    }
+    assert_eq!(accepted, 20);
+    for (number, id) in opened {
+        let stack = &mut group.stacks[number];
+        stack
+            .tcp_write(now, id, b"hello".as_slice().into())
+            .unwrap();
+        assert_eq!(stack.tcp_state(id), Some(State::Established));
+    }
+}
+
+#[test]
+fn a_port_without_a_listener_is_refused_by_each_stack() {
+    let mut group = Group::new(2);
+    let server = SocketAddr::from(([10, 0, 0, 1], 81));
+    let now = group.now;
+    let ids: Vec<_> = (0..20)
+        .map(|_| group.client.tcp_connect(now, None, server, None).unwrap())
+        .collect();
+    group.settle();
+    let now = group.now;
+    for id in ids {
+        let error = group.client.tcp_read(now, id, &mut [0; 1]).unwrap_err();
+        assert_eq!(error, TcpError::Failed(Error::Refused));
+    }
+    for stack in &group.stacks {
+        assert!(stack.tcp_counts().resets_sent > 0);
+    }
+}
+
+/// The report of a router goes to the stack with the connection.
+#[test]
+fn a_path_that_is_narrower_is_found_by_each_stack() {
+    let mut group = Group::new(2);
+    let listeners = group.listen(80);
+    let server = SocketAddr::from(([10, 0, 0, 1], 80));
+    let now = group.now;
+    for _ in 0..20 {
+        group.client.tcp_connect(now, None, server, None).unwrap();
+    }
+    group.settle();
+    let router = link::Answering::new(9, 1);
+    let now = group.now;
+    let (id, _) = group.stacks[1].tcp_accept(now, listeners[1]).unwrap();
+    group.stacks[1]
+        .tcp_write(now, id, vec![7; 1400].into())
+        .unwrap();
+    let long = group.stacks[1].next_frame().unwrap();
+    assert!(long.len() > 1400);
+    group.stacks[0].on_frame(now, now, router.too_big(&long, 1000), Verify::Yes);
+    group.stacks[0].process(now, 10);
+    let (stack, frame) = group.stacks[0].next_handed().unwrap();
+    assert_eq!(stack, 1);
+    group.stacks[1].on_handed(now, frame.copied());
+    group.stacks[1].process(now, 10);
+    let short = group.stacks[1].next_frame().unwrap();
+    assert!(short.len() <= 1014, "{}", short.len());
+    assert!(group.stacks[0].next_handed().is_none());
+}

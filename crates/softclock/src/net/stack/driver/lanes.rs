@@ -1,0 +1,68 @@
+//! The driver's part for several threads with connections of their own: frames for the connections of other threads.
+
+use std::task::Context;
+
+use softclock_core::Instant;
+use softclock_net::stack::ReceiverCounts;
+
+use super::Driver;
+
+impl Driver {
+    /// Gives frames to the threads that have their connections, as far as these have room.
+    pub(super) fn hand_over(&self) {
+        let mut stack = self.stack.borrow_mut();
+        let Some((mut number, mut frame)) = stack.next_handed() else {
+            return;
+        };
+        let lanes = self.shared.get().map(|shared| shared.lanes());
+        loop {
+            let lane = lanes.as_ref().and_then(|lanes| lanes.of(number));
+            // Before the copy.
+            match lane.filter(|lane| !lane.is_full()) {
+                Some(lane) => lane.push(frame.copied()),
+                None => stack.on_not_handed(),
+            }
+            match stack.next_handed() {
+                Some(next) => (number, frame) = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Takes the frames that the thread with the device has handed over: at most a batch. Returns whether there were any.
+    pub(super) fn take_handed(&self, cx: &Context<'_>, now: Instant) -> bool {
+        let Some(lane) = self.interface.lane() else {
+            return false;
+        };
+        let frames = lane.take(cx);
+        let has_received = !frames.is_empty();
+        let mut stack = self.stack.borrow_mut();
+        frames
+            .into_iter()
+            .for_each(|frame| stack.on_handed(now, frame));
+        has_received
+    }
+
+    /// Notes what the stack of a thread without the device has done, for the report of the thread with it.
+    pub(super) fn publish_counts(&self) {
+        let Some(lane) = self.interface.lane() else {
+            return;
+        };
+        let stack = self.stack.borrow();
+        lane.publish(ReceiverCounts {
+            to_channels: stack.counts().to_channels,
+            drops: stack.drops().clone(),
+            ..ReceiverCounts::default()
+        });
+    }
+
+    /// Whether several threads have connections.
+    pub(in super::super) fn has_threads(&self) -> bool {
+        self.stack.borrow().settings().steering.is_some()
+    }
+
+    /// Whether the thread has connections, and another thread the device.
+    pub(in super::super) fn is_without_device(&self) -> bool {
+        self.interface.lane().is_some()
+    }
+}

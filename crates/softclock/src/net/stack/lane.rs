@@ -1,0 +1,183 @@
+//! Threads with connections of their own: the frames that the thread with the device hands to each of them.
+
+use std::collections::VecDeque;
+use std::io;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use softclock_linux::link::{BATCH, Buffer};
+use softclock_net::stack::{HandedFrame, ReceiverCounts};
+
+use super::shared::Shared;
+use crate::runtime::inner::Inner;
+
+/// The bounded queue of frames to one thread.
+pub(super) struct Lane {
+    /// The number of the thread's stack.
+    pub(super) number: u32,
+    state: Mutex<State>,
+    counts: Mutex<ReceiverCounts>,
+}
+
+#[derive(Default)]
+struct State {
+    frames: VecDeque<HandedFrame>,
+    receiver: Option<Waker>,
+    is_closed: bool,
+}
+
+impl Lane {
+    pub(super) fn new(number: u32) -> Self {
+        Self {
+            number,
+            state: Mutex::default(),
+            counts: Mutex::default(),
+        }
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.state().frames.len() >= MOST_FRAMES
+    }
+
+    /// Queues a frame for which there is room, and wakes the driver of the thread.
+    pub(super) fn push(&self, frame: HandedFrame) {
+        let mut state = self.state();
+        state.frames.push_back(frame);
+        let receiver = state.receiver.take();
+        drop(state);
+        receiver.into_iter().for_each(Waker::wake);
+    }
+
+    /// Takes frames, at most a batch; if there are none, the task is woken when there is one.
+    fn take(&self, cx: &Context<'_>) -> VecDeque<HandedFrame> {
+        let mut state = self.state();
+        let count = state.frames.len().min(BATCH);
+        if count == 0 {
+            state.receiver = Some(cx.waker().clone());
+        }
+        state.frames.drain(..count).collect()
+    }
+
+    /// Notes that the stack has ended.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.is_closed = true;
+        state.frames.clear();
+        let receiver = state.receiver.take();
+        drop(state);
+        receiver.into_iter().for_each(Waker::wake);
+    }
+
+    /// What the thread's stack has done so far.
+    pub(super) fn counts(&self) -> ReceiverCounts {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.clone()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The threads with connections of their own, besides that with the device.
+pub(super) struct Lanes {
+    /// By the numbers of their stacks, from 1 on; `None` for a thread that has not joined, or has ended.
+    pub(super) lanes: Vec<Option<Arc<Lane>>>,
+    /// The counts of threads that have ended.
+    pub(super) ended: ReceiverCounts,
+}
+
+impl Lanes {
+    /// The lane of the stack with this number.
+    pub(super) fn of(&self, number: u32) -> Option<&Lane> {
+        let place = (number as usize).checked_sub(1)?;
+        self.lanes.get(place)?.as_deref()
+    }
+
+    /// What the stacks of all threads have done.
+    pub(super) fn counts(&self) -> ReceiverCounts {
+        let mut counts = self.ended.clone();
+        self.lanes
+            .iter()
+            .flatten()
+            .for_each(|lane| counts.add(&lane.counts()));
+        counts
+    }
+}
+
+/// A packet of another thread.
+pub(super) enum Leaving {
+    /// From a UDP socket.
+    Datagram(Vec<u8>),
+    /// From the stack of a thread with connections.
+    Packet(Vec<u8>),
+}
+
+/// The thread's end of its lane, in place of a device. Dropping it gives the lane back.
+pub(super) struct LaneEnd {
+    runtime: Rc<Inner>,
+    shared: Arc<Shared>,
+    lane: Arc<Lane>,
+}
+
+impl LaneEnd {
+    pub(super) fn new(runtime: Rc<Inner>, shared: Arc<Shared>, lane: Arc<Lane>) -> Self {
+        Self {
+            runtime,
+            shared,
+            lane,
+        }
+    }
+
+    pub(super) fn runtime(&self) -> &Rc<Inner> {
+        &self.runtime
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// Takes frames, at most a batch; if there are none, the task is woken when there is one.
+    pub(super) fn take(&self, cx: &Context<'_>) -> VecDeque<HandedFrame> {
+        self.lane.take(cx)
+    }
+
+    /// Ready with an error when the stack has ended. [`take`](Self::take) wakes the task then.
+    pub(super) fn poll_end(&self) -> Poll<io::Result<usize>> {
+        match self.lane.state().is_closed {
+            true => Poll::Ready(Err(io::ErrorKind::NetworkDown.into())),
+            false => Poll::Pending,
+        }
+    }
+
+    /// Queues packets for the thread with the device; returns their number.
+    pub(super) fn send(&self, packets: &mut [Buffer]) -> io::Result<usize> {
+        self.shared
+            .send_batch(packets.iter().map(|packet| packet.to_vec()))
+    }
+
+    /// Ready if there is room for packets. Else the task is woken when there is.
+    pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        self.shared.poll_room(cx)
+    }
+
+    /// Notes what the thread's stack has done so far.
+    pub(super) fn publish(&self, counts: ReceiverCounts) {
+        let mut published = self
+            .lane
+            .counts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *published = counts;
+    }
+}
+
+impl Drop for LaneEnd {
+    fn drop(&mut self) {
+        self.shared.give_lane_back(&self.lane);
+    }
+}
+
+/// The most frames that wait for a thread: as many as wait in an AF_XDP socket.
+const MOST_FRAMES: usize = 2048;
