@@ -67,9 +67,12 @@ struct Run {
     /// Runs each experiment at its smallest size, which checks that it works; the numbers mean nothing.
     #[arg(long)]
     smoke: bool,
-    /// Rounds of the experiments in `hostile/`, in which the servers take turns [default: 7]
+    /// Rounds of the experiments in `hostile/` and `lrp/`, in which the servers take turns [default: each experiment's own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
+    /// Measures only the servers and settings of `lrp/` whose names contain TEXT, such as `soft-lrp; work 10 us`.
+    #[arg(long, value_name = "TEXT")]
+    only: Option<String>,
     /// Writes the results as JSON: one object for one experiment, an array for several. The file is rewritten after
     /// each experiment, so a later failure does not lose earlier results.
     #[arg(long, value_name = "FILE")]
@@ -173,6 +176,7 @@ impl Run {
     fn run_each(&self, chosen: &[&Experiment], environment: &Environment) -> Result<(), Failure> {
         let mut context = Context::new(self.smoke);
         context.rounds = self.rounds.map(usize::from);
+        context.only.clone_from(&self.only);
         let mut results: Vec<(Record, Report)> = Vec::new();
         let mut failed = Vec::new();
         for experiment in chosen {

@@ -154,6 +154,8 @@ pub struct Context {
     pub smoke: bool,
     /// The user's number of rounds, for experiments that support it; `None` for their default.
     pub rounds: Option<usize>,
+    /// Measures only the cells whose names contain this, in experiments that support it.
+    pub only: Option<String>,
     terminal: bool,
     /// The time of the last progress line outside a terminal.
     told: Mutex<Option<Instant>>,
@@ -167,6 +169,7 @@ impl Context {
         Self {
             smoke,
             rounds: None,
+            only: None,
             terminal: std::io::stderr().is_terminal(),
             told: Mutex::new(None),
             steal: Watch::new(!smoke),

@@ -35,6 +35,7 @@ pub(super) fn report<C, S>(
     if let Some(report) = not_measured(title) {
         return Ok(report);
     }
+    let cells = chosen(cells, context.only.as_deref())?;
     let rounds = context.rounds.unwrap_or(rounds).max(1);
     let total = cells.len() * rounds;
     let mut found: Found<C, S> = cells.into_iter().map(|cell| (cell, Vec::new())).collect();
@@ -53,6 +54,24 @@ pub(super) fn report<C, S>(
         rows: rows(&found, metrics),
         charts: charts(&found),
     })
+}
+
+/// The cells whose names contain `only`.
+fn chosen<C>(cells: Vec<Cell<C>>, only: Option<&str>) -> Result<Vec<Cell<C>>, String> {
+    let Some(only) = only else {
+        return Ok(cells);
+    };
+    let name = |cell: &Cell<C>| format!("{}; {}", cell.variant, cell.setting);
+    let names: Vec<String> = cells.iter().map(name).collect();
+    let chosen = cells.into_iter().filter(|cell| name(cell).contains(only));
+    let chosen: Vec<_> = chosen.collect();
+    match chosen.is_empty() {
+        false => Ok(chosen),
+        true => Err(format!(
+            "no cell contains '{only}'; there are: {}",
+            names.join(", ")
+        )),
+    }
 }
 
 fn rows<C, S>(found: &Found<C, S>, metrics: &[Metric<S>]) -> Vec<Row> {

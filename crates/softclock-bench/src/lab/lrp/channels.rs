@@ -4,9 +4,9 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::thread;
+use std::sync::{Arc, OnceLock, mpsc};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
@@ -17,13 +17,16 @@ use softclock_linux::link::{
     ChannelSettings, Copies, EndpointKey, Link as Interface, PollSettings, Poller, Polling,
     Transport, XdpChannel, XdpChannels, XdpFilter, XdpSettings,
 };
+use softclock_linux::priority::Priority;
 use softclock_net::stack::{Architecture, EndpointId, RingFrame, Stack, Taken};
 
+use super::INTERRUPT_PRIORITY;
 use super::demultiplexer::{stack, verify};
 use super::network::Link;
 use super::pace::{Busy, Pace};
 use super::receiver::{LOOK_UP, Worker};
 use super::stopping::Stop;
+use crate::measure::processors::pin;
 
 /// The channels of a server.
 #[derive(Debug)]
@@ -35,6 +38,8 @@ pub(super) struct Channels {
     polling: Option<Polling>,
     /// The receivers that are awake.
     awake: AtomicUsize,
+    /// Polls for receivers that wait while others are awake.
+    level: OnceLock<Thread>,
     busy: Busy,
 }
 
@@ -74,6 +79,7 @@ impl Channels {
             all: channels,
             polling: polling.transpose()?,
             awake: AtomicUsize::new(ports.len()),
+            level: OnceLock::new(),
             busy: Busy::default(),
         })
     }
@@ -97,6 +103,47 @@ impl Channels {
     }
 }
 
+/// Polls at a limited pace while receivers wait and others are awake, until `stop`: a receiver that polled for itself
+/// would have used its turn when a packet comes. Reports on `opened`.
+pub(super) fn run_level(
+    channels: &Channels,
+    processor: Option<usize>,
+    stop: &Stop,
+    opened: &mpsc::Sender<io::Result<()>>,
+) {
+    pin(processor);
+    channels.level.get_or_init(thread::current);
+    let poller = |polling: &Polling| polling.poller(&channels.all);
+    let begun = Priority::Fifo(INTERRUPT_PRIORITY)
+        .apply()
+        .and_then(|()| channels.polling.as_ref().map(poller).transpose());
+    let mut poller = match begun {
+        Ok(poller) => {
+            // The starter waits for this message.
+            let _ = opened.send(Ok(()));
+            poller
+        }
+        Err(error) => {
+            let _ = opened.send(Err(error));
+            return;
+        }
+    };
+    let receivers = channels.of_services.len();
+    let mut pace = Pace::of_waiting();
+    while stop.goes_on()
+        && let Some(poller) = &mut poller
+    {
+        let does_poll = || (1..receivers).contains(&channels.awake.load(SeqCst));
+        thread::park_timeout(match does_poll() {
+            true => pace.pause(monotonic_ns()).min(LOOK_UP),
+            false => LOOK_UP,
+        });
+        if does_poll() && pace.is_due(monotonic_ns()) {
+            pace.drain(|| channels.poll(poller).0);
+        }
+    }
+}
+
 /// Serves the datagrams of the channel of this number until `stop`.
 pub(super) fn run(
     worker: &Worker<'_>,
@@ -113,7 +160,10 @@ pub(super) fn run(
                 receiver.keep_pace();
             }
             Taken::Other => {}
-            Taken::Nothing => receiver.sleep(),
+            Taken::Nothing => {
+                worker.slice.waits();
+                receiver.sleep();
+            }
         }
     }
     Ok(())
@@ -131,9 +181,8 @@ struct Receiver<'a> {
     poller: Option<Poller>,
     /// Polls, whether or not the channel has frames.
     paced: Option<Poller>,
-    /// The pace of polls while there are packets, and while there are none.
+    /// The pace of polls while there are packets.
     pace: Pace,
-    waiting: Pace,
 }
 
 impl<'a> Receiver<'a> {
@@ -153,7 +202,6 @@ impl<'a> Receiver<'a> {
             poller,
             paced,
             pace: Pace::of_work(),
-            waiting: Pace::of_waiting(),
         })
     }
 
@@ -191,8 +239,6 @@ impl<'a> Receiver<'a> {
         {
             let (frames, _) = self.channels.poll(poller);
             self.pace.polled(begun, monotonic_ns(), frames > 0);
-            // The scheduler lets the receivers that were woken wait for its next tick.
-            thread::yield_now();
         }
     }
 
@@ -220,15 +266,14 @@ impl<'a> Receiver<'a> {
                 let _ = self.poller.as_mut().map(wait);
             }
             0 => self.wait(Busy::PAUSE),
-            _ => self.wait(self.waiting.pause(monotonic_ns())),
+            _ => {
+                if let Some(level) = self.channels.level.get() {
+                    level.unpark();
+                }
+                self.wait(LOOK_UP);
+            }
         }
-        let others = self.channels.awake.fetch_add(1, SeqCst);
-        if !self.take()
-            && others > 0
-            && let Some(paced) = &mut self.paced
-        {
-            self.waiting.drain(|| self.channels.poll(paced).0);
-        }
+        self.channels.awake.fetch_add(1, SeqCst);
     }
 
     /// Waits for frames in the channel.

@@ -21,6 +21,10 @@ pub(super) fn run(worker: &Worker<'_>, stop: &Stop) {
             wait(worker.socket);
             continue;
         }
+        // The queue has no more, so the thread will wait.
+        if batch.iter().count() < BATCH {
+            worker.slice.waits();
+        }
         let (now, now_ns) = (clock.now(), monotonic_ns());
         for datagram in batch.iter() {
             let age = datagram.received.map_or(0, |at| now.ns_since(at));

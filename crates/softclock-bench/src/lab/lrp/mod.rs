@@ -27,6 +27,7 @@
 //! - [`Flood`]: datagrams at a stated rate. [`client`]: ping-pong, calls and a sliding window.
 //! - [`work`]: computation of a known length.
 
+mod autogroup;
 mod channels;
 pub mod client;
 mod demultiplexer;
@@ -40,6 +41,7 @@ mod receiver;
 mod ring;
 mod server;
 mod service;
+mod slice;
 mod stage;
 mod step;
 mod stopping;
@@ -101,8 +103,8 @@ pub const NOTES: [&str; 7] = [
      above the interrupt level, which is SCHED_FIFO, too; the kernel leaves 5 % of the time to ordinary threads, so no variant \
      falls to 0",
     "soft-lrp and ni-lrp: polling driven by the receivers; one that has nothing left receives up to 16 frames from veth's ring, \
-     and interrupts stay masked until polls find nothing; one that has packets polls for 5 % of its time, and one that waits \
-     while others are awake for 25 %; veth does not tell AF_XDP its NAPI, so SO_PREFER_BUSY_POLL has no effect, and io_uring \
+     and interrupts stay masked until polls find nothing; one that has packets polls for 5 % of its time, and a thread, \
+     SCHED_FIFO, for up to 25 % while others wait; veth does not tell AF_XDP its NAPI, so SO_PREFER_BUSY_POLL has no effect, and io_uring \
      polls by the NAPI's number",
     "bsd, early-demux and soft-lrp receive by AF_XDP in copy mode and differ in the thread that calls the protocols, and when; \
      with ni-lrp the XDP program demultiplexes; each socket or channel holds 256 packets, the shared queue 1000; answers leave \
@@ -110,7 +112,8 @@ pub const NOTES: [&str; 7] = [
     "kernel: recvmmsg of up to 32; default: protocol work on the sender's processor, which hides overload; RPS and threaded \
      NAPI move it to the receiver's; IRQ suspension (EPIOCSPARAMS) is not measured: veth accepts its settings, but a trial \
      delivered less than without them, for an unknown reason",
-    "receivers, and threads of NAPI that are not SCHED_FIFO, have nice value -10 and time slices of 100 us",
+    "receivers, and threads of NAPI that are not SCHED_FIFO, have nice value -10 and time slices of 100 us; receivers with more \
+     than 64 packets in a row have slices of 1 ms, so that one that wakes goes before them",
     "offered: frames that reach the server's end of veth or are lost there because its ring of 256 is full, which comes before \
      any demultiplexing",
 ];

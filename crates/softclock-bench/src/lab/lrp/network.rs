@@ -15,6 +15,8 @@ use softclock_linux::priority::set_slice;
 use softclock_net::link::LinkAddress;
 use softclock_testing::lab::{Namespace, connect};
 
+use super::autogroup::Autogroup;
+use super::slice::SHORT;
 use crate::measure::processors::Processors;
 
 /// Three namespaces: clients with a link to the server, and another to the reference, which has no server.
@@ -26,6 +28,7 @@ pub struct Network {
     pub clients: Namespace,
     _reference: Namespace,
     tag: String,
+    _autogroup: Autogroup,
     /// The processors of the server and of the clients.
     pub processors: Processors,
 }
@@ -46,6 +49,7 @@ impl Network {
             _reference: namespace()?,
             // The names of NAPI's threads, which contain that of the link, must differ between concurrent labs.
             tag: format!("{}x{number}", process::id()),
+            _autogroup: Autogroup::raise(),
             processors: Processors::detect(),
         };
         network.link(&network.server, [Link::Server, Link::Clients])?;
@@ -113,7 +117,7 @@ impl Network {
         match level {
             Level::RealTime(_) => Ok(()),
             // Else it would wait for the end of a slice of the threads that compute.
-            Level::Nice(_) => set_slice(Pid::from_raw(id), SLICE),
+            Level::Nice(_) => set_slice(Pid::from_raw(id), SHORT),
         }
     }
 
@@ -246,10 +250,6 @@ impl Link {
         LinkAddress([2, 0, 0, 79, net, host])
     }
 }
-
-/// The time slice of the ordinary threads that take part in receiving: the shortest possible, so that one that wakes does
-/// not wait for another that computes.
-pub(super) const SLICE: Duration = Duration::from_micros(100);
 
 const PATIENCE: Duration = Duration::from_secs(2);
 const LOOK_UP: Duration = Duration::from_millis(1);

@@ -32,6 +32,7 @@ pub(super) struct Hub {
     polling: Polling,
     demultiplexer: Mutex<Demultiplexer<Vec<u8>>>,
     counts: Arc<InterruptCounts>,
+    receivers: usize,
     /// The receivers that are awake.
     awake: AtomicUsize,
     busy: Busy,
@@ -52,14 +53,15 @@ impl Hub {
             filter: XdpFilter::All,
         };
         let socket = SharedXdpSocket::open(&link, settings);
-        let awake = AtomicUsize::new(endpoints.len());
+        let receivers = endpoints.len();
         let demultiplexer = Demultiplexer::new(Architecture::SoftLrp, endpoints, |packet| packet)?;
         Ok(Self {
             socket: socket.map_err(|error| io::Error::other(format!("{error:?}")))?,
             polling: Polling::of_queue(&link, 0, PollSettings::default())?,
             demultiplexer: Mutex::new(demultiplexer),
             counts,
-            awake,
+            receivers,
+            awake: AtomicUsize::new(receivers),
             busy: Busy::default(),
             interrupt_level: OnceLock::new(),
         })
@@ -95,32 +97,21 @@ impl Hub {
         if pace.is_due(begun) {
             let has_found = self.poll(poller) > 0;
             pace.polled(begun, monotonic_ns(), has_found);
-            // The scheduler lets the receivers that were woken wait for its next tick.
-            thread::yield_now();
         }
     }
 
-    /// Sleeps until packets for the receiver arrive, or `stop`. While others are awake, polls now and then.
-    pub(super) fn sleep(&self, inbox: &Inbox, poller: &mut Poller, pace: &mut Pace, stop: &Stop) {
+    /// Sleeps until packets for the receiver arrive, or `stop`. Meanwhile the interrupt level polls.
+    pub(super) fn sleep(&self, inbox: &Inbox, stop: &Stop) {
         while inbox.is_empty() && stop.goes_on() {
-            let others = self.awake.fetch_sub(1, SeqCst) - 1;
-            let wait = match others {
-                0 => LOOK_UP,
-                _ => pace.pause(monotonic_ns()),
-            };
-            if others == 0
-                && let Some(thread) = self.interrupt_level.get()
-            {
+            self.awake.fetch_sub(1, SeqCst);
+            if let Some(thread) = self.interrupt_level.get() {
                 thread.unpark();
             }
             // The demultiplexer counts the receivers that it wakes.
-            if inbox.wait(wait) {
+            if inbox.wait(LOOK_UP) {
                 return;
             }
             self.awake.fetch_add(1, SeqCst);
-            if others > 0 {
-                pace.drain(|| self.poll(poller));
-            }
         }
     }
 
@@ -151,22 +142,28 @@ impl Hub {
         taken
     }
 
-    /// One turn of the interrupt level.
-    fn turn(&self, poller: &mut Poller) {
-        let is_busy = self.busy.is_busy(monotonic_ns());
-        if self.awake.load(SeqCst) == 0 && !is_busy {
+    /// One turn of the interrupt level. It polls at a pace of its own while receivers wait and others are awake: a receiver
+    /// that polled for itself would have used its turn when a packet comes.
+    fn turn(&self, poller: &mut Poller, pace: &mut Pace) {
+        let awake = self.awake.load(SeqCst);
+        if awake == 0 && !self.busy.is_busy(monotonic_ns()) {
             // With interrupts, which the first frame masks again.
             let _ = poller.wait(LOOK_UP);
             self.demultiplex();
+            pace.restart(monotonic_ns());
             return;
         }
-        let pause = match self.awake.load(SeqCst) {
+        let pause = match awake {
             0 => Busy::PAUSE,
-            _ => BACKUP,
+            awake if awake == self.receivers => BACKUP,
+            _ => pace.pause(monotonic_ns()).min(BACKUP),
         };
         thread::park_timeout(pause);
-        if self.awake.load(SeqCst) == 0 || self.busy.idle(monotonic_ns()) >= BACKUP {
+        let (awake, now) = (self.awake.load(SeqCst), monotonic_ns());
+        if awake == 0 || self.busy.idle(now) >= BACKUP {
             self.poll(poller);
+        } else if awake < self.receivers && pace.is_due(now) {
+            pace.drain(|| self.poll(poller));
         }
         let lost = self.socket.take_lost().unwrap_or(0);
         self.counts.device.fetch_add(lost, Relaxed);
@@ -189,8 +186,9 @@ pub(super) fn run(
     match begun {
         Ok(mut poller) => {
             let _ = opened.send(Ok(()));
+            let mut pace = Pace::of_waiting();
             while stop.goes_on() {
-                hub.turn(&mut poller);
+                hub.turn(&mut poller, &mut pace);
             }
         }
         Err(error) => {

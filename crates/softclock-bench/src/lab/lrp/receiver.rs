@@ -15,6 +15,7 @@ use super::Service;
 use super::pace::Pace;
 use super::polled::Hub;
 use super::ring::{RingReceiver, RingSender};
+use super::slice::Slice;
 use super::stopping::Stop;
 use super::work;
 
@@ -39,6 +40,7 @@ pub(super) struct Worker<'a> {
     /// A socket in the server's namespace.
     pub(super) socket: &'a UdpSocket,
     pub(super) counts: &'a ServiceCounts,
+    pub(super) slice: Slice,
 }
 
 impl Worker<'_> {
@@ -54,6 +56,7 @@ impl Worker<'_> {
             }
         }
         self.counts.delivered.fetch_add(1, Relaxed);
+        self.slice.served();
     }
 }
 
@@ -61,6 +64,7 @@ impl Worker<'_> {
 pub(super) fn run(worker: &Worker<'_>, ring: &mut Inbox, routes: &Routes, stop: &Stop) {
     while stop.goes_on() {
         if !serve_next(worker, ring, routes) {
+            worker.slice.waits();
             ring.wait(LOOK_UP);
         }
     }
@@ -75,15 +79,16 @@ pub(super) fn run_polled(
     stop: &Stop,
 ) -> io::Result<()> {
     let mut poller = hub.poller()?;
-    let (mut pace, mut waiting) = (Pace::of_work(), Pace::of_waiting());
+    let mut pace = Pace::of_work();
     while stop.goes_on() {
         if serve_next(worker, ring, routes) {
             hub.keep_pace(&mut poller, &mut pace);
             continue;
         }
+        worker.slice.waits();
         hub.poll(&mut poller);
         // Packets of others are their business.
-        hub.sleep(ring, &mut poller, &mut waiting, stop);
+        hub.sleep(ring, stop);
     }
     Ok(())
 }

@@ -7,17 +7,18 @@ use std::sync::{Arc, mpsc};
 
 use softclock_core::Histogram;
 use softclock_linux::link::XdpChannel;
-use softclock_linux::priority::{Priority, set_slice};
+use softclock_linux::priority::Priority;
 use softclock_linux::socket::udp::{BindOptions, RecvOptions, bind};
 use softclock_net::stack::Architecture;
 
 use super::channels::{self, Channels};
 use super::demultiplexer::{self, InterruptCounts, STACK_PACKETS};
 use super::interrupt::{self, Plan};
-use super::network::{Level, Link, SLICE};
+use super::network::{Level, Link};
 use super::polled::{self, Hub};
 use super::receiver::{self, ServiceCounts, Worker};
 use super::ring::ring;
+use super::slice::Slice;
 use super::stopping::{Stop, Threads};
 use super::weights::Weights;
 use super::{Driver, KernelReceive, Network, Service, Variant, kernel, work};
@@ -161,6 +162,12 @@ impl Server {
         let is_polled = driver == Driver::Receivers;
         let open = || Channels::open(&name, &ports, SOCKET_PACKETS as u32, is_polled);
         let channels = Arc::new(network.server.inside(open)??);
+        if is_polled {
+            let (of_level, processor) = (channels.clone(), network.processors.server);
+            self.start_level(network, move |stop, opened| {
+                channels::run_level(&of_level, processor, stop, opened);
+            })?;
+        }
         for (number, service) in services.iter().enumerate() {
             let channels = channels.clone();
             self.start_receiver(network, *service, number, move |worker, stop| {
@@ -210,12 +217,11 @@ impl Server {
             pin(processor);
             // Before other work on this machine. Without the right to it, that disturbs.
             let _ = Priority::Nice(NICE).apply();
-            // Without it, answers wait for other receivers.
-            let _ = set_slice(None, SLICE);
             let worker = Worker {
                 service,
                 socket: &socket,
                 counts: &counts,
+                slice: Slice::begin(),
             };
             // Without its receiver, the service delivers nothing, which the results show.
             if let Err(error) = run(&worker, &stop) {
