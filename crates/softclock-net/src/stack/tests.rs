@@ -853,7 +853,7 @@ fn a_caller_finds_the_neighbors_if_it_wants_to() {
     let routes = Routes::new(vec!["10.0.0.1/24".parse().unwrap()], Vec::new()).unwrap();
     let mut stack: Stack<Vec<u8>> = Stack::new(settings, routes, HashKey([1, 2]));
     let now = Instant::from_ns(1_000_000_000);
-    stack.announce();
+    stack.announce(now);
     let socket = stack.bind("0.0.0.0:7".parse().unwrap()).unwrap();
     let neighbor = "10.0.0.9".parse().unwrap();
     stack
