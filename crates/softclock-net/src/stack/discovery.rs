@@ -7,8 +7,8 @@ use core::ops::Deref;
 use softclock_core::Instant;
 use softclock_wire::packet::{ARP, ICMPV6};
 
-use super::Stack;
 use super::output::Outgoing;
+use super::{Frame, Stack};
 use crate::checksum::Addresses;
 use crate::drops::DropReason;
 use crate::ip::{Packet, arp, ndisc};
@@ -188,7 +188,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let mut frame = Vec::with_capacity(Header::BYTES + arp::Message::BYTES);
         frame.extend(header.to_bytes());
         frame.extend(message.to_bytes());
-        self.queue_frame(frame);
+        self.queue_frame(frame.into());
     }
 
     /// Sends a message of neighbor discovery to a group, or to a link address.
@@ -206,7 +206,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Sends the packets that waited for a link address.
-    fn release(&mut self, released: Vec<(LinkAddress, Vec<u8>)>) {
+    fn release(&mut self, released: Vec<(LinkAddress, Frame)>) {
         for (link, frame) in released {
             self.send_frame(link, frame);
         }

@@ -10,8 +10,7 @@ use softclock_core::{Clock, Instant, TriggerState};
 use softclock_linux::link::{
     BATCH, Device, Link, Pool, Received, Refused, XdpChannel, XdpChannels,
 };
-use softclock_net::stack::Ring;
-use softclock_wire::packet::Offload;
+use softclock_net::stack::{Frame, Ring};
 
 use crate::net::Kernel;
 use crate::runtime::inner::Inner;
@@ -47,6 +46,16 @@ enum CommonKind {
     Control,
     Fragments,
     Unclaimed,
+}
+
+impl Opened {
+    /// Whether the kernel or the hardware cuts segments and completes checksums.
+    pub(super) const fn takes_offloads(&self) -> bool {
+        match self {
+            Self::Device(device) => device.takes_offloads(),
+            Self::Channels(_) => false,
+        }
+    }
 }
 
 impl Interface {
@@ -102,8 +111,10 @@ impl Interface {
     }
 
     /// Sends frames in order as [`Device::send_bytes`] does.
-    pub(super) fn send(&self, frames: &VecDeque<Vec<u8>>) -> io::Result<usize> {
-        let frames = frames.iter().map(|frame| (&frame[..], &Offload::NONE));
+    pub(super) fn send(&self, frames: &VecDeque<Frame>) -> io::Result<usize> {
+        let frames = frames
+            .iter()
+            .map(|frame| (&frame.bytes[..], &frame.offload));
         match self {
             Self::Device(device) => device.quiet_call(Direction::Write, |_| {
                 device.descriptor().send_bytes(frames.clone())

@@ -38,6 +38,7 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
     let mut settings = Settings::new(link_address, mtu);
     settings.architecture = options.architecture;
     settings.channel = options.channel;
+    settings.offloads_tcp = opened.takes_offloads();
     let key = HashKey([random(), random()]);
     let stack = softclock_net::stack::Stack::new(settings, routes, key);
     // Last, so that a stack that cannot be opened leaves no file.
