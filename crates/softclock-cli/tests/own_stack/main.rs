@@ -2,6 +2,7 @@
 //! of a link.
 
 mod lab;
+mod metrics;
 
 use std::fs;
 use std::io::{Read, Write};

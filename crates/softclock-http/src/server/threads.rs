@@ -243,6 +243,9 @@ impl Server {
                 let worker = Rc::clone(&worker);
                 softclock::spawn_local(async move { obey(commands, &worker).await })
             };
+            if let Some(stack) = &stack {
+                control.observe_stack(stack.clone());
+            }
             control.start_metrics();
             if let Some(stack) = stack {
                 let captured = stack.clone();

@@ -43,9 +43,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return false;
         };
         let connection = &mut endpoint.connection;
-        let Some(sent) = connection.poll_transmit(now) else {
+        let tally = &mut self.tcp.tally;
+        let Some(sent) = tally.observe(connection, |connection| connection.poll_transmit(now))
+        else {
             return false;
         };
+        if let Some(cause) = sent.cause {
+            tally.counts.note_retransmitted(cause);
+        }
         let flow = *connection.flow();
         let settings = connection.settings();
         let ecn = if sent.is_ecn_capable { ECN_CAPABLE } else { 0 };
@@ -72,7 +77,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return;
         }
         let is_reset = reply.header.flags.contains(Flags::RST);
-        self.tcp.counts.resets_sent += u64::from(is_reset);
+        self.tcp.tally.counts.resets_sent += u64::from(is_reset);
         let outgoing = outgoing(&reply.flow);
         let mut frame = self.begin(&outgoing, segment::header_bytes(&reply.options));
         let addresses = outgoing.addresses;
@@ -81,7 +86,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     fn tcp_transmit(&mut self, now: Instant, outgoing: &Outgoing, frame: Vec<u8>) {
-        self.tcp.counts.segments_sent += 1;
+        self.tcp.tally.counts.segments_sent += 1;
         if self.transmit(now, outgoing, frame, None).is_err() {
             self.drops.count(DropReason::NoRoute);
         }

@@ -21,7 +21,7 @@ use softclock_linux::readiness::Readiness;
 use softclock_net::checksum::Verify;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Prefix;
-use softclock_net::stack::{EndpointId, Stack, TcpId, TcpListenerId};
+use softclock_net::stack::{Architecture, EndpointId, Stack, TcpId, TcpListenerId};
 use softclock_wire::packet::{Headers, Offload, segments};
 
 use super::capture::Capture;
@@ -395,6 +395,7 @@ impl Driver {
             lost,
             refused,
             capture: self.capture.as_ref().map(Capture::report),
+            tcp: stack.tcp_report(),
         }
     }
 
@@ -404,6 +405,10 @@ impl Driver {
 
     pub(super) fn link_address(&self) -> LinkAddress {
         self.stack.borrow().settings().link_address
+    }
+
+    pub(super) fn architecture(&self) -> Architecture {
+        self.stack.borrow().settings().architecture
     }
 
     pub(super) fn mechanism(&self) -> &'static str {
