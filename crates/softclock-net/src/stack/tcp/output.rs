@@ -43,14 +43,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return false;
         };
         let connection = &mut endpoint.connection;
-        let tally = &mut self.tcp.tally;
-        let Some(sent) = tally.observe(connection, |connection| connection.poll_transmit(now))
-        else {
+        let Some(sent) = connection.poll_transmit(now) else {
             return false;
         };
-        if let Some(cause) = sent.cause {
-            tally.counts.note_retransmitted(cause);
-        }
+        self.tcp.tally.on_sent(connection, sent.cause);
         let flow = *connection.flow();
         let settings = connection.settings();
         let ecn = if sent.is_ecn_capable { ECN_CAPABLE } else { 0 };

@@ -51,10 +51,6 @@ impl TcpCounts {
         self.events[event as usize]
     }
 
-    pub(super) const fn note_retransmitted(&mut self, cause: RetransmissionCause) {
-        self.retransmitted[cause as usize] += 1;
-    }
-
     #[cold]
     fn note(&mut self, events: SendEvents) {
         for (event, count) in SendEvent::ALL.into_iter().zip(&mut self.events) {
@@ -86,11 +82,27 @@ impl Tally {
             self.remove(before);
             self.add(after);
         }
+        self.note_events(connection);
+        result
+    }
+
+    /// Counts a segment that a connection sends, which changes no state.
+    pub(super) fn on_sent<B: Deref<Target = [u8]>>(
+        &mut self,
+        connection: &mut Connection<B>,
+        cause: Option<RetransmissionCause>,
+    ) {
+        if let Some(cause) = cause {
+            self.counts.retransmitted[cause as usize] += 1;
+        }
+        self.note_events(connection);
+    }
+
+    fn note_events<B: Deref<Target = [u8]>>(&mut self, connection: &mut Connection<B>) {
         let events = connection.take_events();
         if !events.is_empty() {
             self.counts.note(events);
         }
-        result
     }
 
     /// Counts a new connection.
