@@ -27,6 +27,8 @@ mod close;
 mod open;
 mod output;
 mod segment_arrives;
+#[cfg(test)]
+mod tests;
 mod timers;
 
 use alloc::sync::Arc;
