@@ -50,7 +50,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
     notes.extend(bridge::notes());
     notes.push(format!(
-        "net.ipv4.tcp_congestion_control at the kernel's sender: {}",
+        "congestion control of the kernel's sender, by its route (congctl), as ss shows it: {}",
         servers[1].congestion
     ));
     Ok(Report {

@@ -16,7 +16,7 @@ pub struct FarServer {
     _server: Server,
     address: SocketAddr,
     lab: Lab,
-    /// The congestion control of the kernel at the server's end.
+    /// The congestion control of the kernel's connections, as ss names it; empty with a stack of its own.
     pub congestion: String,
 }
 
@@ -48,7 +48,7 @@ impl FarServer {
     pub fn start(stack: FarStack, root: &Path) -> io::Result<Self> {
         let lab = Lab::new().map_err(io::Error::other)?;
         lab.offload(Offload::None)?;
-        let congestion = settle_kernel(&lab, stack)?;
+        settle_kernel(&lab, stack)?;
         let address = match stack {
             FarStack::Own => SocketAddr::new(STACK.parse().map_err(io::Error::other)?, PORT),
             FarStack::Kernel(_) => SocketAddr::new(SENDER.parse().map_err(io::Error::other)?, PORT),
@@ -74,6 +74,13 @@ impl FarServer {
             Ok(command)
         };
         let server = Server::start_in(&lab.sender, address, command, accepts)?;
+        let congestion = congestion(&lab, address)?;
+        if let FarStack::Kernel(wanted) = stack
+            && wanted != congestion
+        {
+            let error = format!("the kernel's sender uses {congestion} and not {wanted}");
+            return Err(io::Error::other(error));
+        }
         drop(path);
         Ok(Self {
             _server: server,
@@ -128,8 +135,8 @@ fn is_over(error: &io::Error) -> bool {
     kinds.contains(&error.kind())
 }
 
-/// Gives both ends' kernels buffers for long paths; returns the sender's congestion control, as the kernel names it.
-fn settle_kernel(lab: &Lab, stack: FarStack) -> io::Result<String> {
+/// Gives both ends' kernels buffers for long paths, and the sender its congestion control.
+fn settle_kernel(lab: &Lab, stack: FarStack) -> io::Result<()> {
     for host in [&lab.sender, &lab.receiver] {
         for setting in [
             "tcp_rmem=4096 131072 16777216",
@@ -146,14 +153,34 @@ fn settle_kernel(lab: &Lab, stack: FarStack) -> io::Result<String> {
     lab.sender
         .run("sysctl -q -w net.ipv4.tcp_no_metrics_save=1")?;
     if let FarStack::Kernel(congestion) = stack {
-        let setting = format!("sysctl -q -w net.ipv4.tcp_congestion_control={congestion}");
-        lab.sender.run(&setting)?;
+        // The namespace's default may be restricted to what the host allows; routes may name any.
+        let route = format!(
+            "route replace 10.77.0.0/24 dev eth0 proto kernel scope link src {SENDER} congctl {congestion}\n"
+        );
+        lab.sender.batch("ip", &route)?;
     }
-    let mut command = lab.sender.command("sysctl");
-    let output = command
-        .args(["-n", "net.ipv4.tcp_congestion_control"])
-        .output()?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    Ok(())
+}
+
+/// Returns the congestion control of a new connection to the server, as the sender's kernel names it; nothing if the
+/// connection is not the kernel's.
+fn congestion(lab: &Lab, address: SocketAddr) -> io::Result<String> {
+    let connect = || TcpStream::connect_timeout(&address, PATIENCE);
+    let _open = lab.receiver.inside(connect)??;
+    let mut command = lab.sender.command("ss");
+    command.args([
+        "-tinH",
+        "state",
+        "established",
+        "sport",
+        "=",
+        &format!(":{PORT}"),
+    ]);
+    let said = command.output()?.stdout;
+    let said = String::from_utf8_lossy(&said);
+    let known = ["cubic", "bbr", "reno"];
+    let word = said.split_whitespace().find(|word| known.contains(word));
+    Ok(word.unwrap_or_default().to_owned())
 }
 
 /// The address of the server's own stack.
