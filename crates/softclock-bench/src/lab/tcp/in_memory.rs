@@ -70,7 +70,7 @@ impl Host {
     /// Completes the handshake of a peer; the owner accepts the connection and waits for a request.
     fn open(&mut self, number: usize) -> io::Result<()> {
         // As at a server with 100 000 new connections a second.
-        self.now = self.now + Duration::from_micros(10);
+        self.now += Duration::from_micros(10);
         let [_, high, middle, low] = (number as u32 / PORTS).to_be_bytes();
         let address = Ipv4Addr::new(11, high, middle, low);
         let syn = Segment {
