@@ -7,7 +7,10 @@ use softclock_net::checksum::Verify;
 use softclock_net::demux::HashKey;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::{Prefix, Routes};
-use softclock_net::stack::{Architecture, EndpointId, RingFrame, Settings, Stack, Taken};
+use softclock_net::stack::{
+    Architecture, Datagram, EndpointId, ReceiverCounts, RingEndpoint, RingFrame, RingReceived,
+    Settings, Stack, Taken,
+};
 
 #[path = "../../crates/softclock-net/src/stack/target.rs"]
 mod target;
