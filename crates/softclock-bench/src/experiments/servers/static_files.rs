@@ -171,16 +171,21 @@ fn case_rows(case: &Case, kinds: &[Kind], samples: &[Vec<Slice>]) -> Vec<Row> {
 const BESIDE_PEERS: Comparison = Comparison {
     is_ours: |variant| variant == Kind::Softclock.name(),
     is_peer: |variant| variant != Kind::Softclock.name(),
-    better: |metric| match metric.split_once(';')?.0 {
+    better,
+};
+
+/// What is better of a metric of servers.
+pub(in crate::experiments) fn better(metric: &str) -> Option<Better> {
+    match metric.split_once(';')?.0 {
         EFFICIENCY | THROUGHPUT => Some(Better::More),
         LATENCY => Some(Better::Less),
         _ => None,
-    },
-};
+    }
+}
 
-const EFFICIENCY: &str = "requests a processor second";
-const THROUGHPUT: &str = "requests a second";
-const LATENCY: &str = "latency, p99";
+pub(in crate::experiments) const EFFICIENCY: &str = "requests a processor second";
+pub(in crate::experiments) const THROUGHPUT: &str = "requests a second";
+pub(in crate::experiments) const LATENCY: &str = "latency, p99";
 
 fn notes(bench: &Bench, kinds: &[Kind], samples: &[Vec<Vec<Slice>>]) -> Vec<String> {
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();

@@ -11,12 +11,13 @@ use std::time::Duration;
 use softclock::fs::raise_descriptor_limit;
 use softclock_net::stack::Architecture;
 
+use super::super::servers::static_files::{EFFICIENCY, LATENCY, THROUGHPUT, better};
 use crate::lab::tcp::{
     Carrier, File, IdleClients, Load, Memory, PAPERS, Placement, SMALL, Sample, Stage, Subject,
     check, versions, write_files,
 };
 use crate::load::closed_loop;
-use crate::output::best_peer::{Better, Comparison};
+use crate::output::best_peer::Comparison;
 use crate::output::report::{Context, Experiment, Report, Row};
 use crate::servers::nginx::Files;
 
@@ -261,16 +262,8 @@ fn memory_rows(groups: &[Group]) -> Vec<Row> {
 const BESIDE_PEERS: Comparison = Comparison {
     is_ours: Subject::is_stack,
     is_peer: |variant| !Subject::is_stack(variant),
-    better: |metric| match metric.split_once(';')?.0 {
-        EFFICIENCY | THROUGHPUT => Some(Better::More),
-        LATENCY => Some(Better::Less),
-        _ => None,
-    },
+    better,
 };
-
-const EFFICIENCY: &str = "requests a processor second";
-const THROUGHPUT: &str = "requests a second";
-const LATENCY: &str = "latency, p99";
 
 struct Plan {
     subjects: &'static [Subject],
