@@ -182,22 +182,30 @@ fn what_cannot_be_shared_is_refused_with_advice() {
             "{arguments:?}: {errors}"
         );
     }
-    // A TAP device has no address of the host.
-    let mut program = lab.server.command(env!("CARGO_BIN_EXE_softclock"));
-    program.args([
-        "serve",
-        "--dev",
-        "tap:own",
-        "--address",
-        "host",
-        "--listen",
-        ":80",
-    ]);
-    let output = program
-        .arg(lab.path(""))
-        .output()
-        .expect("nsenter is installed");
-    assert!(!output.status.success());
+    for (dev, reason) in [
+        ("tap:own", "only AF_XDP shares the host's addresses"),
+        ("lo", "the host has no address on lo to share"),
+    ] {
+        let mut program = lab.server.command(env!("CARGO_BIN_EXE_softclock"));
+        program.args([
+            "serve",
+            "--dev",
+            dev,
+            "--address",
+            "host",
+            "--listen",
+            ":80",
+        ]);
+        let output = program
+            .arg(lab.path(""))
+            .output()
+            .expect("nsenter is installed");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(
+            !output.status.success() && errors.contains(reason),
+            "{dev}: {errors}"
+        );
+    }
 }
 
 #[test]

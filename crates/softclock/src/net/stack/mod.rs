@@ -195,10 +195,17 @@ pub fn open(options: &StackOptions) -> Result<Stack, StackError> {
 /// Lists the host's addresses on an interface: those that a stack [shares](StackOptions::host_ports).
 ///
 /// # Errors
-/// [`StackError::Find`].
+/// [`StackError::Find`], [`StackError::HostNeedsXdp`] for a TAP device, and [`StackError::NoHostAddress`].
 pub fn host_addresses(interface: &str) -> Result<Vec<Prefix>, StackError> {
+    if interface.starts_with(open::TAP) {
+        return Err(StackError::HostNeedsXdp);
+    }
     let listed = Link::named(interface).and_then(|link| open::host_addresses(&link));
-    listed.map_err(|error| StackError::Find(interface.into(), error))
+    let listed = listed.map_err(|error| StackError::Find(interface.into(), error))?;
+    match listed.is_empty() {
+        false => Ok(listed),
+        true => Err(StackError::NoHostAddress(interface.into())),
+    }
 }
 
 /// The stack of a runtime. Dropping this leaves the stack open.

@@ -202,7 +202,7 @@ fn random_link_address() -> LinkAddress {
 }
 
 /// The prefix of the name of a TAP device to create.
-const TAP: &str = "tap:";
+pub(super) const TAP: &str = "tap:";
 
 /// The frames that wait in each common channel of NI-LRP: as many as in those of the stack, into which the driver moves
 /// them.

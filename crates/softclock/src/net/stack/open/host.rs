@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use softclock_linux::link::{HostNeighbors, Link, Transport, reserve_port};
 use softclock_net::routes::Prefix;
 
-use crate::net::stack::{StackError, StackOptions};
+use crate::net::stack::{StackError, StackOptions, host_addresses};
 
 /// What a stack at the addresses of the host needs of the host.
 pub(in super::super) struct HostParts {
@@ -28,25 +28,21 @@ pub(super) fn addressed(
     if !options.addresses.is_empty() || options.link_address.is_some() {
         return Err(StackError::HostAndOwn);
     }
-    let name = &options.interface;
-    let find = |error| StackError::Find(name.clone(), error);
-    let link = Link::named(name).map_err(find)?;
     let mut options = options.clone();
-    options.addresses = addresses(&link).map_err(find)?;
-    if options.addresses.is_empty() {
-        return Err(StackError::NoHostAddress(options.interface));
-    }
+    options.addresses = host_addresses(&options.interface)?;
     if options.gateways.is_empty() {
-        options.gateways = link.default_routers().map_err(find)?;
+        let routers = Link::named(&options.interface).and_then(|link| link.default_routers());
+        options.gateways =
+            routers.map_err(|error| StackError::Find(options.interface.clone(), error))?;
     }
     Ok(options)
 }
 
-/// The host's addresses on a link, with their prefixes. Link-local ones of IPv6 stay the host's.
+/// The host's addresses on a link, with their prefixes. Link-local ones of IPv6 and loopback ones stay the host's.
 pub(in super::super) fn addresses(link: &Link) -> io::Result<Vec<Prefix>> {
     let is_shared = |(address, _): &(IpAddr, u32)| match address {
-        IpAddr::V4(_) => true,
-        IpAddr::V6(address) => !address.is_unicast_link_local(),
+        IpAddr::V4(address) => !address.is_loopback(),
+        IpAddr::V6(address) => !(address.is_unicast_link_local() || address.is_loopback()),
     };
     let all = link.addresses()?.into_iter().filter(is_shared);
     let prefix = |(address, bits)| Prefix {
