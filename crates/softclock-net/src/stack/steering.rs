@@ -1,5 +1,5 @@
 //! Several stacks with the same addresses, each in a thread of its own: the hash of a flow names the stack that has the
-//! connection, so that all its segments go there, whoever receives them.
+//! connection, so that all its segments go there, whichever stack receives them.
 //!
 //! One of the stacks has the link. It hands the segments of others over by [`next_handed`](Stack::next_handed), and they
 //! take them by [`on_handed`](Stack::on_handed). The others send by it: their [frames](Stack::next_frame) have no link

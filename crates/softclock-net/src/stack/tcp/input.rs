@@ -183,7 +183,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Puts a segment into the channel of its connection. Decides by its header who processes it, and when.
+    /// Puts a segment into the channel of its connection. Its header decides whether the owner processes it, or the stack
+    /// does at once.
     fn tcp_enqueue(&mut self, now: Instant, id: SlotId, frame: Arrived<B>) {
         let settings = &self.settings.tcp;
         let Some(endpoint) = self.tcp.connections.get_mut(id) else {
