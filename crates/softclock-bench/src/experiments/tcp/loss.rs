@@ -50,8 +50,8 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
     notes.extend(bridge::notes());
     notes.push(format!(
-        "net.ipv4.tcp_congestion_control at the kernel's sender: {}",
-        servers[1].congestion
+        "the route of the kernel's sender: {}",
+        servers[1].route
     ));
     Ok(Report {
         title: TITLE,

@@ -16,8 +16,8 @@ pub struct FarServer {
     _server: Server,
     address: SocketAddr,
     lab: Lab,
-    /// The congestion control of the kernel at the server's end.
-    pub congestion: String,
+    /// The kernel's route from the server to the receiver, with its congestion control.
+    pub route: String,
 }
 
 /// The stack of a [`FarServer`].
@@ -48,7 +48,7 @@ impl FarServer {
     pub fn start(stack: FarStack, root: &Path) -> io::Result<Self> {
         let lab = Lab::new().map_err(io::Error::other)?;
         lab.offload(Offload::None)?;
-        let congestion = settle_kernel(&lab, stack)?;
+        let route = settle_kernel(&lab, stack)?;
         let address = match stack {
             FarStack::Own => SocketAddr::new(STACK.parse().map_err(io::Error::other)?, PORT),
             FarStack::Kernel(_) => SocketAddr::new(SENDER.parse().map_err(io::Error::other)?, PORT),
@@ -79,7 +79,7 @@ impl FarServer {
             _server: server,
             address,
             lab,
-            congestion,
+            route,
         })
     }
 
@@ -128,7 +128,7 @@ fn is_over(error: &io::Error) -> bool {
     kinds.contains(&error.kind())
 }
 
-/// Gives both ends' kernels buffers for long paths; returns the sender's congestion control, as the kernel names it.
+/// Gives both ends' kernels buffers for long paths; returns what the sender's route to the receiver says.
 fn settle_kernel(lab: &Lab, stack: FarStack) -> io::Result<String> {
     for host in [&lab.sender, &lab.receiver] {
         for setting in [
@@ -146,16 +146,18 @@ fn settle_kernel(lab: &Lab, stack: FarStack) -> io::Result<String> {
     lab.sender
         .run("sysctl -q -w net.ipv4.tcp_no_metrics_save=1")?;
     if let FarStack::Kernel(congestion) = stack {
-        let setting = format!("sysctl -q -w net.ipv4.tcp_congestion_control={congestion}");
-        lab.sender.run(&setting)?;
+        // By the route: a namespace's sysctl takes only what the whole system allows to everyone.
+        lab.sender.run(&format!(
+            "ip route change {NETWORK} dev eth0 src {SENDER} congctl {congestion}"
+        ))?;
     }
-    let mut command = lab.sender.command("sysctl");
-    let output = command
-        .args(["-n", "net.ipv4.tcp_congestion_control"])
-        .output()?;
+    let mut command = lab.sender.command("ip");
+    let output = command.args(["route", "show", NETWORK]).output()?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+/// The network of both ends.
+const NETWORK: &str = "10.77.0.0/24";
 /// The address of the server's own stack.
 const STACK: &str = "10.77.0.7";
 const PORT: u16 = 80;
