@@ -234,6 +234,21 @@ impl Device {
         }
     }
 
+    /// Sends frames in order as [`send`](Self::send) does, from memory of the caller's, which AF_XDP copies.
+    ///
+    /// # Errors
+    /// Those of the first frame; see the mechanism's `send`.
+    pub fn send_bytes<'a>(
+        &self,
+        frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
+    ) -> io::Result<usize> {
+        match self {
+            Self::Packet(socket, _) => socket.send(frames),
+            Self::Xdp(socket, _) => socket.send(frames),
+            Self::Tap(tap) => tap.send(frames),
+        }
+    }
+
     /// Whether an error of [`receive`](Self::receive) or [`send`](Self::send) says that the interface was deleted. Only
     /// TAP devices report it so; other interfaces must be looked up ([`Link::exists`]).
     pub fn is_deletion(&self, error: &io::Error) -> bool {

@@ -38,6 +38,7 @@ mod control;
 mod discovery;
 mod elsewhere;
 mod endpoint;
+mod frame;
 mod input;
 mod output;
 mod path_mtu;
@@ -57,6 +58,7 @@ use core::ops::Deref;
 use softclock_core::Instant;
 
 use self::endpoint::{Arrived, Endpoint};
+use self::frame::Spare;
 use self::input::EagerTarget;
 use self::path_mtu::PathMtus;
 use self::slots::{SlotId, Slots};
@@ -147,6 +149,8 @@ pub struct Stack<B> {
     tcp: Tcp<B>,
     /// Frames for the link.
     leaving: VecDeque<Vec<u8>>,
+    /// Memory of frames that have left.
+    spare: Spare,
     echo_rate: SourceBuckets,
     error_rate: TokenBucket,
     /// The identification of the next packet of IPv4 or fragment of IPv6.
@@ -239,6 +243,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             path_mtus: PathMtus::new(settings.path_mtu_lifetime),
             tcp: Tcp::new(&settings.tcp, key),
             leaving: VecDeque::new(),
+            spare: Spare::default(),
             echo_rate: SourceBuckets::new(
                 TokenBucket::new(settings.echoes_of_source_per_second, BURST),
                 TokenBucket::new(settings.echoes_per_second, BURST),

@@ -133,7 +133,9 @@ pub fn datagram_packet(
     }
     let outgoing = Outgoing::of_datagram(addresses, traffic_class);
     let payload_bytes = udp::HEADER_BYTES + payload.len();
-    let mut frame = begin(&outgoing.output(identification), payload_bytes);
+    let output = outgoing.output(identification);
+    let mut frame = Vec::with_capacity(packet_bytes(&output, payload_bytes));
+    begin(&output, payload_bytes, &mut frame);
     udp::write(
         addresses,
         ports.source,
@@ -145,14 +147,16 @@ pub fn datagram_packet(
     Ok(frame)
 }
 
-/// Begins a packet: room for the Ethernet header, and an IP header for a payload of this length, which the caller
-/// appends.
-fn begin(output: &ip::Output, payload_bytes: usize) -> Vec<u8> {
-    let header_bytes = Header::BYTES + ip::header_bytes(&output.addresses.source);
-    let mut frame = Vec::with_capacity(header_bytes + payload_bytes);
-    frame.resize(Header::BYTES, 0);
-    ip::write_header(output, payload_bytes, &mut frame);
-    frame
+/// Begins a packet in an empty buffer: room for the Ethernet header, and an IP header for a payload of this length,
+/// which the caller appends.
+fn begin(output: &ip::Output, payload_bytes: usize, frame: &mut Vec<u8>) {
+    frame.extend([0; Header::BYTES]);
+    ip::write_header(output, payload_bytes, frame);
+}
+
+/// The length of a packet with room for the Ethernet header.
+const fn packet_bytes(output: &ip::Output, payload_bytes: usize) -> usize {
+    Header::BYTES + ip::header_bytes(&output.addresses.source) + payload_bytes
 }
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
@@ -229,10 +233,18 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Ok(())
     }
 
-    /// Begins a packet; see [`begin`].
+    /// Begins a packet, in the memory of one that has left; see [`begin`].
     pub(super) fn begin(&mut self, outgoing: &Outgoing, payload_bytes: usize) -> Vec<u8> {
         let output = self.output(outgoing);
-        begin(&output, payload_bytes)
+        let mut frame = self.spare.take(packet_bytes(&output, payload_bytes));
+        begin(&output, payload_bytes, &mut frame);
+        frame
+    }
+
+    /// Takes the memory of a frame that [`next_frame`](Self::next_frame) has returned and that has left, to build others
+    /// in it. Frames that are not given back are allocated.
+    pub fn give_back(&mut self, frame: Vec<u8>) {
+        self.spare.give_back(frame);
     }
 
     fn output(&mut self, outgoing: &Outgoing) -> ip::Output {

@@ -70,7 +70,7 @@ pub(crate) struct Driver {
     /// The sources of sockets that wait for room in the queue of frames to send.
     blocked: RefCell<Vec<SourceId>>,
     /// Frames that the device had no room for, oldest first: less than a batch.
-    leaving: RefCell<VecDeque<Buffer>>,
+    leaving: RefCell<VecDeque<Vec<u8>>>,
     /// Whether a closure that sends what the running task leaves behind is deferred to its end.
     is_flush_deferred: Cell<bool>,
     /// Wakes the task of the driver.
@@ -305,14 +305,17 @@ impl Driver {
                 && let Some(frame) = stack.next_frame()
             {
                 self.capture_sent(&frame);
-                leaving.push_back(self.pool.copy_of(&frame));
+                leaving.push_back(frame);
             }
             drop(stack);
             if leaving.is_empty() {
                 return;
             }
-            match self.interface.send(leaving.make_contiguous()) {
-                Ok(sent) => drop(leaving.drain(..sent)),
+            match self.interface.send(&leaving) {
+                Ok(sent) => {
+                    let mut stack = self.stack.borrow_mut();
+                    (leaving.drain(..sent)).for_each(|frame| stack.give_back(frame));
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // An error is always the first frame's, such as one that is longer than an MTU that was lowered.
                 Err(_) => {

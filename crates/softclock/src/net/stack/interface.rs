@@ -1,5 +1,6 @@
 //! The interface of a stack: a device whose frames this process demultiplexes, or channels that the XDP program fills.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -8,7 +9,7 @@ use std::task::{Context, Poll};
 
 use softclock_core::{Clock, Instant, TriggerState};
 use softclock_linux::link::{
-    BATCH, Buffer, Device, Link, Pool, Received, Refused, XdpChannel, XdpChannels,
+    BATCH, Device, Link, Pool, Received, Refused, XdpChannel, XdpChannels,
 };
 use softclock_net::stack::Ring;
 use softclock_wire::packet::Offload;
@@ -116,18 +117,15 @@ impl Interface {
         }
     }
 
-    /// Sends frames in order as [`Device::send`] does.
-    pub(super) fn send(&self, frames: &mut [Buffer]) -> io::Result<usize> {
+    /// Sends frames in order as [`Device::send_bytes`] does.
+    pub(super) fn send(&self, frames: &VecDeque<Vec<u8>>) -> io::Result<usize> {
+        let frames = frames.iter().map(|frame| (&frame[..], &Offload::NONE));
         match self {
             Self::Device(device) => device.quiet_call(Direction::Write, |_| {
-                let frames = frames.iter_mut().map(|frame| (frame, &Offload::NONE));
-                device.descriptor().send(frames)
+                device.descriptor().send_bytes(frames.clone())
             }),
-            Self::Channels(channels) => {
-                let frames = frames.iter_mut().map(|frame| (frame, &Offload::NONE));
-                channels.all.send_buffers(frames)
-            }
-            Self::Lane(lane) => lane.send(frames),
+            Self::Channels(channels) => channels.all.send(frames),
+            Self::Lane(lane) => lane.send(frames.map(|(packet, _)| packet)),
         }
     }
 

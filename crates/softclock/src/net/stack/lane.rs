@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use softclock_linux::link::{BATCH, Buffer};
+use softclock_linux::link::BATCH;
 use softclock_net::stack::{HandedFrame, ReceiverCounts};
 
 use super::shared::Shared;
@@ -152,9 +152,11 @@ impl LaneEnd {
     }
 
     /// Queues packets for the thread with the device; returns their number.
-    pub(super) fn send(&self, packets: &mut [Buffer]) -> io::Result<usize> {
-        self.shared
-            .send_batch(packets.iter().map(|packet| packet.to_vec()))
+    pub(super) fn send<'a>(
+        &self,
+        packets: impl Iterator<Item = &'a [u8]>,
+    ) -> io::Result<usize> {
+        self.shared.send_batch(packets.map(<[u8]>::to_vec))
     }
 
     /// Ready if there is room for packets. Else the task is woken when there is.
