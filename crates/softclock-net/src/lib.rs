@@ -28,6 +28,7 @@ pub mod channel;
 pub mod checksum;
 pub mod demux;
 pub mod drops;
+mod due;
 pub mod icmp;
 pub mod icmp_v6;
 pub mod ip;

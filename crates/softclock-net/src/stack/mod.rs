@@ -66,6 +66,7 @@ use self::tcp::Tcp;
 use crate::channel::Channel;
 use crate::demux::{HashKey, InUse, Protocol, Table};
 use crate::drops::{DropReason, Drops};
+use crate::due::earliest;
 use crate::ip::fragments::Reassembly;
 use crate::neighbors::Neighbors;
 use crate::rate_limit::{SourceBuckets, TokenBucket};
@@ -409,13 +410,12 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// The time at which [`on_timer`](Self::on_timer) has work, if any. It may be past.
     pub fn next_timeout(&self) -> Option<Instant> {
-        let times = [
+        earliest([
             self.neighbors.next_timeout(),
             self.reassembly.next_timeout(),
             self.announce_again,
             self.tcp_next_timeout(),
-        ];
-        times.into_iter().flatten().min()
+        ])
     }
 
     /// Whether [`process`](Self::process) has work, [`next_question`](Self::next_question) a question, or

@@ -4,7 +4,6 @@ use alloc::sync::Arc;
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Deref;
 
-use bytes::Bytes;
 use softclock_core::Instant;
 
 use super::{Interest, Listed, Owner, TcpCounts, TcpEndpoint, TcpError, TcpId, TcpWoken};
@@ -151,12 +150,17 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Ok(TcpId(id))
     }
 
+    /// Whether segments wait in the connection's channel, so that [`tcp_process`](Self::tcp_process) has work.
+    pub fn tcp_has_arrived(&self, id: TcpId) -> bool {
+        let endpoint = self.tcp.connections.get(id.0);
+        endpoint.is_some_and(|endpoint| !endpoint.channel.is_empty())
+    }
+
     /// Does the protocol's work for the segments that wait in the connection's channel. The calls that read, write and
     /// wait do it, too.
     pub fn tcp_process(&mut self, now: Instant, id: TcpId) {
         self.tcp_at(now);
-        let endpoint = self.tcp.connections.get(id.0);
-        if endpoint.is_some_and(|endpoint| !endpoint.channel.is_empty()) {
+        if self.tcp_has_arrived(id) {
             self.tcp_drain(now, id.0);
         }
     }
@@ -227,42 +231,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             true => Ok(None),
             false => Err(TcpError::WouldBlock),
         }
-    }
-
-    /// Appends bytes to those to send, as far as there is room, and returns their number.
-    ///
-    /// # Errors
-    /// [`TcpError`].
-    pub fn tcp_write(
-        &mut self,
-        now: Instant,
-        id: TcpId,
-        mut bytes: Bytes,
-    ) -> Result<usize, TcpError> {
-        self.tcp_process(now, id);
-        let endpoint = self.tcp.connections.get(id.0);
-        let room = endpoint.map_or(0, |endpoint| self.tcp.room(endpoint));
-        let endpoint = self.tcp.connections.get_mut(id.0);
-        let connection = &mut endpoint.ok_or(TcpError::Closed)?.connection;
-        if let Some(error) = connection.take_error() {
-            return Err(TcpError::Failed(error));
-        }
-        match connection.state() {
-            State::SynSent | State::SynReceived => return Err(TcpError::WouldBlock),
-            state if !state.may_write() => return Err(TcpError::Closed),
-            _ => {}
-        }
-        if room == 0 && !bytes.is_empty() {
-            return Err(TcpError::WouldBlock);
-        }
-        bytes.truncate(room);
-        let written = bytes.len();
-        if connection.write(bytes).is_err() {
-            return Err(TcpError::WouldBlock);
-        }
-        self.tcp.mark_ready(id.0);
-        self.tcp.account(id.0);
-        Ok(written)
     }
 
     /// Closes this end's half: FIN follows all bytes that were written. Reading goes on.
@@ -350,7 +318,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if !is_ready {
             endpoint.owner = endpoint.owner.waiting_for(interest);
         }
-        endpoint.channel.release();
+        endpoint.channel.release(&mut self.tcp.spare);
         !is_ready
     }
 

@@ -154,7 +154,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 self.queue(Some(EagerTarget::Tcp(target)), frame);
             }
             Architecture::SoftLrp | Architecture::NiLrp => match target {
-                TcpTarget::Connection(id) => self.tcp_enqueue(now, id, frame),
+                TcpTarget::Connection(id) => self.tcp_enqueue(id, frame),
                 TcpTarget::Listener(id) => self.listener_enqueue(id, frame),
                 TcpTarget::TimeWait => {
                     let bytes = frame.memory.bytes().len();
@@ -185,7 +185,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Puts a segment into the channel of its connection. Its header decides whether the owner processes it, or the stack
     /// does at once.
-    fn tcp_enqueue(&mut self, now: Instant, id: SlotId, frame: Arrived<B>) {
+    fn tcp_enqueue(&mut self, id: SlotId, frame: Arrived<B>) {
         let settings = &self.settings.tcp;
         let Some(endpoint) = self.tcp.connections.get_mut(id) else {
             self.drops.count(DropReason::Closed);
@@ -202,11 +202,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return;
         }
         let was_empty = endpoint.channel.is_empty();
-        if endpoint
-            .channel
-            .push(settings.channel, frame, bytes)
-            .is_err()
-        {
+        let at = frame.at;
+        let channel = &mut endpoint.channel;
+        let pushed = channel.push(settings.channel, &mut self.tcp.spare, frame, bytes);
+        if pushed.is_err() {
             self.drops.count(DropReason::ChannelFull);
             return;
         }
@@ -220,7 +219,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.tcp.mark_prompt(id);
         }
         if was_empty {
-            self.tcp_arm(now, id);
+            self.tcp_await_owner(at, id);
         }
     }
 
@@ -231,6 +230,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         {
             self.tcp_on_frame(now, id, frame);
         }
+        self.tcp_on_owner();
         self.tcp_settle(now, id);
     }
 
@@ -322,7 +322,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         while endpoint.channel.pop().is_some() {
             self.drops.count(DropReason::Closed);
         }
-        endpoint.channel.release();
+        endpoint.channel.release(&mut self.tcp.spare);
         if let Some(last) = endpoint.connection.last_state() {
             self.tcp.time_wait.insert(now, flow, last);
         }

@@ -34,6 +34,7 @@ mod settings;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod write;
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
@@ -44,7 +45,7 @@ use core::ops::Deref;
 use softclock_core::{Instant, TimerKey, TimerWheel};
 
 use self::accept::Listening;
-use self::arrivals::Arrivals;
+use self::arrivals::{Arrivals, SpareChannels};
 use super::endpoint::Arrived;
 use super::slots::{SlotId, Slots};
 use crate::channel::Channel;
@@ -129,12 +130,16 @@ pub(super) struct Tcp<B> {
     listeners: Slots<Listening<B>>,
     shared: Shared,
     time_wait: TimeWaitTable,
+    /// The storage of channels that are empty, for others.
+    spare: SpareChannels<B>,
     /// Segments to connections in TIME-WAIT.
     old: Channel<Arrived<B>>,
     /// Connections that may have something to send, in turn.
     ready: VecDeque<SlotId>,
     /// Connections with segments that cannot wait for the owner.
     prompt: VecDeque<SlotId>,
+    /// Connections with segments that wait for the owner, each with the time before which it needs no timer for that.
+    waiting: VecDeque<(SlotId, Instant)>,
     /// Listeners with something in their channels.
     busy: VecDeque<SlotId>,
     woken: VecDeque<TcpWoken>,
@@ -184,6 +189,8 @@ impl Listed {
     const PROMPT: Self = Self(1);
     /// That of connections whose owners wait for memory.
     const STARVED: Self = Self(2);
+    /// That of connections with segments that wait for the owner.
+    const WAITING: Self = Self(4);
 
     const fn contains(self, list: Self) -> bool {
         self.0 & list.0 != 0
@@ -245,9 +252,11 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
             listeners: Slots::new(),
             time_wait: TimeWaitTable::new(settings.time_wait, &shared),
             shared,
+            spare: SpareChannels::new(),
             old: Channel::new(settings.time_wait_channel),
             ready: VecDeque::new(),
             prompt: VecDeque::new(),
+            waiting: VecDeque::new(),
             busy: VecDeque::new(),
             woken: VecDeque::new(),
             wheel: TimerWheel::new(),

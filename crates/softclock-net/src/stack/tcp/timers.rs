@@ -4,7 +4,9 @@ use core::ops::Deref;
 
 use softclock_core::Instant;
 
+use super::Listed;
 use super::settings::{LEAST_WAIT, LONGEST_WAIT};
+use crate::due::earliest;
 use crate::stack::Stack;
 use crate::stack::slots::SlotId;
 
@@ -12,16 +14,27 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// The time at which connections, listeners or TIME-WAIT have work.
     pub(in crate::stack) fn tcp_next_timeout(&self) -> Option<Instant> {
         let listeners = self.tcp.listeners_due;
-        let times = [
+        earliest([
             self.tcp.wheel.next_due(),
             (listeners != Instant::FAR_FUTURE).then_some(listeners),
             self.tcp.time_wait.next_timeout(),
-        ];
-        times.into_iter().flatten().min()
+            self.tcp.waiting.front().map(|&(_, until)| until),
+        ])
     }
 
     /// Does what is due.
     pub(in crate::stack) fn tcp_on_timer(&mut self, now: Instant) {
+        while let Some(&(id, until)) = self.tcp.waiting.front()
+            && until <= now
+        {
+            self.tcp.waiting.pop_front();
+            if let Some(endpoint) = self.tcp.connections.get_mut(id) {
+                endpoint.listed.remove(Listed::WAITING);
+                if !endpoint.channel.is_empty() {
+                    self.tcp_arm(now, id);
+                }
+            }
+        }
         loop {
             if let Some((_, id)) = self.tcp.wheel.pop_due(now) {
                 if let Some(endpoint) = self.tcp.connections.get_mut(id) {
@@ -61,12 +74,41 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp_settle(now, id);
     }
 
+    /// Notes that a segment, which arrived at `at`, waits in the channel of a connection. No timer is set before the
+    /// least time that it may wait is over, since nearly all owners come before.
+    pub(super) fn tcp_await_owner(&mut self, at: Instant, id: SlotId) {
+        if let Some(endpoint) = self.tcp.connections.get_mut(id)
+            && !endpoint.listed.contains(Listed::WAITING)
+        {
+            endpoint.listed.insert(Listed::WAITING);
+            self.tcp.waiting.push_back((id, at + LEAST_WAIT));
+        }
+    }
+
+    /// Forgets the connections at the front of the list of those that wait for their owners, if these have come.
+    pub(super) fn tcp_on_owner(&mut self) {
+        while let Some(&(id, _)) = self.tcp.waiting.front() {
+            match self.tcp.connections.get_mut(id) {
+                Some(endpoint) if !endpoint.channel.is_empty() => return,
+                Some(endpoint) => endpoint.listed.remove(Listed::WAITING),
+                None => {}
+            }
+            self.tcp.waiting.pop_front();
+        }
+    }
+
     /// Sets the timer of a connection to the time of its next work: that of its protocol, or that at which the segments
     /// in its channel have waited long enough for the owner.
     pub(super) fn tcp_arm(&mut self, now: Instant, id: SlotId) {
         let Some(endpoint) = self.tcp.connections.get_mut(id) else {
             return;
         };
+        // A connection that will be asked for segments has its timer set again behind the last one. Until then the timer
+        // may fire early, which has no effect.
+        let is_asked = endpoint.is_ready && endpoint.channel.is_empty();
+        if is_asked && endpoint.timer.is_some() {
+            return;
+        }
         let waiting = endpoint.channel.front().map(|frame| {
             let quarter = endpoint.connection.round_trip().map(|time| time / 4);
             let longest = quarter
@@ -75,11 +117,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             frame.at + longest
         });
         let protocol = endpoint.connection.next_timeout();
-        let due = waiting.into_iter().chain(protocol).min();
-        // What is due of a connection that is asked for segments anyway needs no timer: it is set again when the
-        // connection has none to send.
-        let due =
-            due.filter(|&due| due > now || !endpoint.is_ready || !endpoint.channel.is_empty());
+        let due = earliest([waiting, protocol]);
+        // What is due at once needs no timer then.
+        let due = due.filter(|&due| due > now || !is_asked);
         let due = due.unwrap_or(Instant::FAR_FUTURE);
         let wheel = &mut self.tcp.wheel;
         match (endpoint.timer, due) {

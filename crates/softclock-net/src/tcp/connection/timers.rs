@@ -5,6 +5,7 @@ use core::ops::Deref;
 use softclock_core::Instant;
 
 use super::{Connection, Error, Events, Phase};
+use crate::due::earliest;
 use crate::tcp::keepalive::Due;
 use crate::tcp::path_mtu;
 use crate::tcp::send::TimerOutcome;
@@ -21,13 +22,12 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         if matches!(self.state, State::TimeWait | State::Closed) {
             return None;
         }
-        let times = [
+        earliest([
             deadline,
             open.sender.next_timeout(),
             open.receiver.next_ack_at(),
             self.next_probe(),
-        ];
-        times.into_iter().flatten().min()
+        ])
     }
 
     /// The next keep-alive probe. Not while data is outstanding: its retransmission finds out as much (RFC 9293, 3.8.4).

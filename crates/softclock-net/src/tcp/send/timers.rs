@@ -6,6 +6,7 @@ use softclock_core::Instant;
 
 use super::tlp::probe_timeout;
 use super::{Early, Flight, Phase, Sender, Timer, TimerOutcome};
+use crate::due::earliest;
 
 /// Whether a probe for the end of a flight is due at a new time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,8 +51,7 @@ impl Sender {
         let timer = (self.timer != Timer::Off).then_some(self.timer_at);
         let early = self.flight.as_ref().and_then(|flight| flight.early);
         let paced = (self.paced_at < Instant::FAR_FUTURE).then_some(self.paced_at);
-        let all = [timer, early.map(|(at, _)| at), paced];
-        all.into_iter().flatten().min()
+        earliest([timer, early.map(|(at, _)| at), paced])
     }
 
     fn on_early(&mut self, early: Early, now: Instant) -> TimerOutcome {

@@ -112,10 +112,13 @@ impl StackTcp {
 
     /// Does the protocol's work for what has arrived, and posts the ends that it shows.
     fn note_ends(&self) {
-        let ended = self.driver.with_tcp(|stack, now| {
-            stack.tcp_process(now, self.id);
-            Ok(ends(stack, self.id))
-        });
+        let ended = match self.driver.has_arrived(self.id) {
+            true => self.driver.with_tcp(|stack, now| {
+                stack.tcp_process(now, self.id);
+                Ok(ends(stack, self.id))
+            }),
+            false => self.driver.ends_of(self.id),
+        };
         let ended = ended.unwrap_or(Readiness::WRITE_CLOSED | Readiness::READ_CLOSED);
         if ended != Readiness::NONE {
             let mut sources = self.runtime().sources.borrow_mut();
@@ -256,37 +259,38 @@ impl StackTcp {
     /// Copies the parts, as far as there is room, and gives them to the stack.
     fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let offered = parts.iter().map(|part| part.len()).sum();
-        let room = self.room(offered)?;
-        let bytes = match parts {
-            [part] => Bytes::copy_from_slice(&part[..room]),
-            _ => gathered(parts, room),
-        };
-        let sent = self.write(bytes)?;
-        if sent < offered {
-            let _ = self.driver.with_tcp(|stack, now| {
-                self.on_short(stack, now, Direction::Write);
-                Ok(())
-            });
+        if offered == 0 {
+            return self.write(Bytes::new());
         }
-        Ok(sent)
+        self.driver.with_tcp(|stack, now| {
+            loop {
+                let give = |room: usize| gathered(parts, room.min(offered));
+                match stack.tcp_write_with(now, self.id, give) {
+                    Err(TcpError::WouldBlock) => {}
+                    Ok(sent) => {
+                        if sent < offered {
+                            self.on_short(stack, now, Direction::Write);
+                        }
+                        return Ok(sent);
+                    }
+                    Err(error) => return Err(tcp_error(error)),
+                }
+                if stack.tcp_wait(now, self.id, Interest::WRITABLE) {
+                    return Err(self.would_block(Direction::Write));
+                }
+            }
+        })
     }
 
     /// The number of bytes, of those `offered`, that can be written now; at least one of any, or an error.
     fn room(&self, offered: usize) -> io::Result<usize> {
         self.driver.with_tcp(|stack, now| {
             loop {
-                // Acknowledgments that have arrived make room. Nothing is written, but errors show.
-                stack
-                    .tcp_write(now, self.id, Bytes::new())
-                    .or_else(|error| match error {
-                        TcpError::WouldBlock => Ok(0),
-                        error => Err(tcp_error(error)),
-                    })?;
-                let room = stack
-                    .tcp_connection(self.id)
-                    .map_or(0, |connection| connection.room());
-                if room > 0 || offered == 0 {
-                    return Ok(room.min(offered));
+                match stack.tcp_room(now, self.id) {
+                    Ok(0) if offered > 0 => {}
+                    Err(TcpError::WouldBlock) => {}
+                    Ok(room) => return Ok(room.min(offered)),
+                    Err(error) => return Err(tcp_error(error)),
                 }
                 if stack.tcp_wait(now, self.id, Interest::WRITABLE) {
                     return Err(self.would_block(Direction::Write));
@@ -420,6 +424,9 @@ impl Drop for StackTcp {
 
 /// The first `room` bytes of the parts, one after the other.
 fn gathered(parts: &[IoSlice<'_>], room: usize) -> Bytes {
+    if let [part] = parts {
+        return Bytes::copy_from_slice(&part[..room]);
+    }
     let mut bytes = Vec::with_capacity(room);
     for part in parts {
         let rest = room - bytes.len();

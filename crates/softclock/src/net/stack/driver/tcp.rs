@@ -40,6 +40,22 @@ impl Driver {
         result
     }
 
+    /// Whether segments have arrived for a connection that are not processed.
+    pub(in super::super) fn has_arrived(&self, id: TcpId) -> bool {
+        self.stack.borrow().tcp_has_arrived(id)
+    }
+
+    /// The ends of a connection that are known, as conditions of its source.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NetworkDown`] if the interface is gone.
+    pub(in super::super) fn ends_of(&self, id: TcpId) -> io::Result<Readiness> {
+        match self.is_gone.get() {
+            true => Err(io::ErrorKind::NetworkDown.into()),
+            false => Ok(ends(&self.stack.borrow(), id)),
+        }
+    }
+
     /// Listens at an address; port 0 stands for any free one.
     pub(in super::super) fn listen(
         &self,

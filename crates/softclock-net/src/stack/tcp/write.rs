@@ -1,0 +1,83 @@
+//! The calls by which owners write.
+
+use core::ops::Deref;
+
+use bytes::Bytes;
+use softclock_core::Instant;
+
+use super::{TcpError, TcpId};
+use crate::stack::Stack;
+use crate::tcp::state::State;
+
+impl<B: Deref<Target = [u8]>> Stack<B> {
+    /// Appends bytes to those to send, as far as there is room, and returns their number.
+    ///
+    /// # Errors
+    /// [`TcpError`].
+    pub fn tcp_write(
+        &mut self,
+        now: Instant,
+        id: TcpId,
+        mut bytes: Bytes,
+    ) -> Result<usize, TcpError> {
+        let room = self.tcp_room(now, id)?;
+        if room == 0 && !bytes.is_empty() {
+            return Err(TcpError::WouldBlock);
+        }
+        bytes.truncate(room);
+        self.tcp_append(id, bytes)
+    }
+
+    /// Appends the bytes that `give` returns for the room that there is, at least one byte, and returns their number. So
+    /// a writer copies no more than is taken. The bytes beyond the room are lost.
+    ///
+    /// # Errors
+    /// [`TcpError`]. `give` is not called then.
+    pub fn tcp_write_with(
+        &mut self,
+        now: Instant,
+        id: TcpId,
+        give: impl FnOnce(usize) -> Bytes,
+    ) -> Result<usize, TcpError> {
+        let room = self.tcp_room(now, id)?;
+        if room == 0 {
+            return Err(TcpError::WouldBlock);
+        }
+        let mut bytes = give(room);
+        bytes.truncate(room);
+        self.tcp_append(id, bytes)
+    }
+
+    /// The bytes that a write takes now: acknowledgments that have arrived make room. 0 if the owner must wait.
+    ///
+    /// # Errors
+    /// [`TcpError`]: `WouldBlock` while the connection is being opened.
+    pub fn tcp_room(&mut self, now: Instant, id: TcpId) -> Result<usize, TcpError> {
+        self.tcp_process(now, id);
+        let endpoint = self.tcp.connections.get(id.0);
+        let room = endpoint.map_or(0, |endpoint| self.tcp.room(endpoint));
+        let endpoint = self.tcp.connections.get_mut(id.0);
+        let connection = &mut endpoint.ok_or(TcpError::Closed)?.connection;
+        if let Some(error) = connection.take_error() {
+            return Err(TcpError::Failed(error));
+        }
+        match connection.state() {
+            State::SynSent | State::SynReceived => Err(TcpError::WouldBlock),
+            state if !state.may_write() => Err(TcpError::Closed),
+            _ => Ok(room),
+        }
+    }
+
+    /// Appends bytes for which there is room.
+    fn tcp_append(&mut self, id: TcpId, bytes: Bytes) -> Result<usize, TcpError> {
+        let endpoint = self.tcp.connections.get_mut(id.0);
+        let connection = &mut endpoint.ok_or(TcpError::Closed)?.connection;
+        let written = bytes.len();
+        if connection.write(bytes).is_err() {
+            return Err(TcpError::WouldBlock);
+        }
+        self.tcp.mark_ready(id.0);
+        self.tcp.account(id.0);
+        Ok(written)
+    }
+}
