@@ -77,6 +77,15 @@ impl Pool {
         buffer
     }
 
+    /// A buffer with a copy of `frame` that takes hardly more memory than the frame, for one that may wait long.
+    pub fn exact_copy_of(&self, frame: &[u8]) -> Buffer {
+        match SIZES.iter().any(|size| size.bytes == frame.len()) {
+            // The pool knows its own buffers by their size.
+            true => self.copy_of(frame),
+            false => self.buffer_of(frame.into(), frame.len()),
+        }
+    }
+
     fn take(&self, size: usize) -> Box<[u8]> {
         let buffers = &self.0[size];
         buffers.in_use.set(buffers.in_use.get() + 1);

@@ -188,6 +188,15 @@ impl Device {
         }
     }
 
+    /// Whether the work that the [`Offload`] of a frame asks for is done behind [`send`](Self::send), by the kernel or
+    /// the hardware. AF_XDP sockets do it themselves, frame by frame.
+    pub const fn takes_offloads(&self) -> bool {
+        match self {
+            Self::Packet(..) | Self::Tap(_) => true,
+            Self::Xdp(..) => false,
+        }
+    }
+
     /// Passes the frames that have arrived to `on_frame`, in order, each in the memory that the kernel wrote it to;
     /// returns their number, at most [`BATCH`](super::BATCH).
     ///

@@ -9,7 +9,7 @@ use softclock_core::Instant;
 use softclock_wire::packet::{ARP, ICMPV6};
 
 use super::output::Outgoing;
-use super::{Stack, Steering};
+use super::{Frame, Stack, Steering};
 use crate::checksum::Addresses;
 use crate::drops::DropReason;
 use crate::ip::{Packet, arp, ndisc};
@@ -232,7 +232,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let mut frame = Vec::with_capacity(Header::BYTES + arp::Message::BYTES);
         frame.extend(header.to_bytes());
         frame.extend(message.to_bytes());
-        self.queue_frame(frame);
+        self.queue_frame(frame.into());
     }
 
     /// Sends a message of neighbor discovery to a group, or to a link address.
@@ -250,7 +250,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Sends the packets that waited for a link address.
-    fn release(&mut self, released: Vec<(LinkAddress, Vec<u8>)>) {
+    fn release(&mut self, released: Vec<(LinkAddress, Frame)>) {
         for (link, frame) in released {
             self.send_frame(link, frame);
         }

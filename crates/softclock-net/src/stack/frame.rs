@@ -1,16 +1,54 @@
-//! Memory for frames that the stack builds.
+//! Frames that the stack builds, and their memory.
 
 use alloc::vec::Vec;
 
-/// Memory of frames that have left, in which the next ones are built: a bounded number of buffers of usual frames.
+use softclock_wire::packet::Offload;
+
+use crate::link::Header;
+
+/// A frame for the link, with the work that is left to the device.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Frame {
+    /// The frame, with its Ethernet header.
+    pub bytes: Vec<u8>,
+    /// The checksum and the segmentation that the device does; none without
+    /// [`Settings::offloads_tcp`](super::Settings::offloads_tcp).
+    pub offload: Offload,
+}
+
+impl Frame {
+    /// The length of the longest IP packet that the frame becomes on the wire.
+    pub(super) fn packet_bytes(&self) -> usize {
+        let bytes = match self.offload.segmentation {
+            Some(cut) => usize::from(cut.header_bytes) + usize::from(cut.segment_bytes),
+            None => self.bytes.len(),
+        };
+        bytes.saturating_sub(Header::BYTES)
+    }
+}
+
+impl From<Vec<u8>> for Frame {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            offload: Offload::NONE,
+        }
+    }
+}
+
+/// Memory of frames that have left, in which the next ones are built: a bounded number of buffers, and of bytes.
 #[derive(Debug, Default)]
-pub(super) struct Spare(Vec<Vec<u8>>);
+pub(super) struct Spare {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
 
 impl Spare {
     /// An empty buffer with room for a frame of so many bytes.
     pub(super) fn take(&mut self, bytes: usize) -> Vec<u8> {
-        match self.0.pop() {
+        match self.buffers.pop() {
             Some(mut frame) => {
+                self.bytes -= frame.capacity();
                 frame.reserve(bytes);
                 frame
             }
@@ -20,10 +58,12 @@ impl Spare {
 
     /// Keeps the memory of a frame, if there is room for it and it is worth keeping.
     pub(super) fn give_back(&mut self, mut frame: Vec<u8>) {
-        let is_usual = (USUAL_BYTES..=MOST_BYTES).contains(&frame.capacity());
-        if is_usual && self.0.len() < MOST_SPARE {
+        let bytes = frame.capacity();
+        let has_room = self.buffers.len() < MOST_SPARE && self.bytes + bytes <= MOST_BYTES;
+        if bytes >= USUAL_BYTES && has_room {
             frame.clear();
-            self.0.push(frame);
+            self.bytes += bytes;
+            self.buffers.push(frame);
         }
     }
 }
@@ -31,11 +71,11 @@ impl Spare {
 /// Room for a frame of the usual MTU.
 const USUAL_BYTES: usize = 2048;
 
-/// Frames with more are rare enough to be allocated.
-const MOST_BYTES: usize = 16 << 10;
-
 /// As many as leave in two batches.
 const MOST_SPARE: usize = 64;
+
+/// Room for that number of usual frames, or for some that a device cuts into segments.
+const MOST_BYTES: usize = 512 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -52,8 +92,10 @@ mod tests {
         assert!(again.is_empty() && again.as_ptr() == place);
         for bytes in [0, 60, 2048, 70_000] {
             (0..200).for_each(|_| spare.give_back(Vec::with_capacity(bytes)));
+            let kept = spare.buffers.iter().map(Vec::capacity).sum::<usize>();
+            assert!(spare.buffers.len() <= MOST_SPARE && kept <= MOST_BYTES);
+            assert_eq!(kept, spare.bytes);
         }
-        assert_eq!(spare.0.len(), MOST_SPARE);
-        assert!(spare.0.iter().all(|kept| kept.capacity() <= MOST_BYTES));
+        assert_eq!(spare.buffers.len(), MOST_SPARE);
     }
 }

@@ -58,6 +58,7 @@ use core::ops::Deref;
 use softclock_core::Instant;
 
 use self::endpoint::{Arrived, Endpoint};
+pub use self::frame::Frame;
 use self::frame::Spare;
 use self::input::EagerTarget;
 use self::path_mtu::PathMtus;
@@ -141,7 +142,7 @@ pub struct Stack<B> {
     fragments: Channel<Arrived<B>>,
     reassembly: Reassembly,
     /// Packets that wait for the link addresses of their next hops: frames whose Ethernet header is not written yet.
-    neighbors: Neighbors<Vec<u8>>,
+    neighbors: Neighbors<Frame>,
     /// When the addresses are announced again.
     announce_again: Option<Instant>,
     /// Neighbors whose link addresses the caller has to find.
@@ -149,7 +150,7 @@ pub struct Stack<B> {
     path_mtus: PathMtus,
     tcp: Tcp<B>,
     /// Frames for the link.
-    leaving: VecDeque<Vec<u8>>,
+    leaving: VecDeque<Frame>,
     /// Memory of frames that have left.
     spare: Spare,
     echo_rate: SourceBuckets,
@@ -387,8 +388,15 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         None
     }
 
-    /// The next frame for the link. Asks connections for their segments, one each in turn, when no other frame waits.
+    /// The next frame for the link, as [`next_link_frame`](Self::next_link_frame) returns it, for devices that do no work
+    /// on frames: those for which [`Settings::offloads_tcp`] is not set.
     pub fn next_frame(&mut self) -> Option<Vec<u8>> {
+        self.next_link_frame().map(|frame| frame.bytes)
+    }
+
+    /// The next frame for the link. Asks connections for their segments when no other frame waits, each in turn for one,
+    /// or for as many as the device cuts out of one frame.
+    pub fn next_link_frame(&mut self) -> Option<Frame> {
         if self.leaving.is_empty() {
             self.tcp_send_next();
         }

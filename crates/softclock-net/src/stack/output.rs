@@ -10,7 +10,7 @@ use softclock_core::Instant;
 use softclock_wire::packet::{IPV4, IPV6, UDP};
 
 use super::endpoint::{Arrived, Memory};
-use super::{BindError, EndpointId, Stack, Steering};
+use super::{BindError, EndpointId, Frame, Stack, Steering};
 use crate::checksum::{Addresses, Verify};
 use crate::drops::DropReason;
 use crate::ip;
@@ -282,22 +282,24 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Ok(())
     }
 
-    /// Sends a whole packet, in fragments if it is longer than the path allows. `frame` is what [`begin`](Self::begin)
-    /// returned, with its payload; `to` is the receiver's link address, if it is known without the neighbor cache.
+    /// Sends a whole packet, in fragments if it is longer than the path allows and the device does not cut it. `frame` is
+    /// what [`begin`](Self::begin) returned, with its payload; `to` is the receiver's link address, if it is known without
+    /// the neighbor cache.
     pub(super) fn transmit(
         &mut self,
         now: Instant,
         outgoing: &Outgoing,
-        frame: Vec<u8>,
+        frame: impl Into<Frame>,
         to: Option<LinkAddress>,
     ) -> Result<(), SendError> {
+        let frame = frame.into();
         let has_no_link = |steering: &Steering| steering.has_no_link();
         if self.settings.steering.as_ref().is_some_and(has_no_link) {
             return self.send_up(outgoing, frame);
         }
         let destination = outgoing.addresses.destination;
         if self.routes.classify(destination) == Destination::Ours {
-            self.loop_back(now, frame, outgoing);
+            self.loop_back(now, frame.bytes, outgoing);
             return Ok(());
         }
         let hop = match to {
@@ -309,23 +311,26 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         };
         let path = self.path_mtus.of(now, destination);
         let mtu = path.map_or(self.settings.mtu, |path| path.min(self.settings.mtu));
-        if frame.len() - Header::BYTES <= mtu {
+        if frame.packet_bytes() <= mtu {
             self.send_by(now, hop, frame);
             return Ok(());
         }
         let start = Header::BYTES + ip::header_bytes(&outgoing.addresses.source);
         let output = self.output(outgoing);
-        let payload = frame.get(start..).unwrap_or_default();
+        let payload = match frame.offload.segmentation {
+            Some(_) => return Ok(()),
+            None => frame.bytes.get(start..).unwrap_or_default(),
+        };
         for packet in ip::fragments(&output, payload, mtu) {
             let mut frame = vec![0; Header::BYTES];
             frame.extend(packet);
-            self.send_by(now, hop, frame);
+            self.send_by(now, hop, frame.into());
         }
         Ok(())
     }
 
     /// Sends a packet that fits, once the link address of its next hop is known.
-    pub(super) fn send_by(&mut self, now: Instant, hop: NextHop, frame: Vec<u8>) {
+    pub(super) fn send_by(&mut self, now: Instant, hop: NextHop, frame: Frame) {
         match hop {
             NextHop::Link(link) => self.send_frame(link, frame),
             NextHop::Neighbor(neighbor) => match self.neighbors.resolve(now, neighbor, frame) {
@@ -337,21 +342,22 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Completes the Ethernet header of a frame with an IP packet, and puts it into the queue for the link.
-    pub(super) fn send_frame(&mut self, to: LinkAddress, mut frame: Vec<u8>) {
-        let version = frame.get(Header::BYTES).map(|byte| byte >> 4);
+    pub(super) fn send_frame(&mut self, to: LinkAddress, frame: impl Into<Frame>) {
+        let mut frame = frame.into();
+        let version = frame.bytes.get(Header::BYTES).map(|byte| byte >> 4);
         let header = Header {
             destination: to,
             source: self.settings.link_address,
             ether_type: if version == Some(6) { IPV6 } else { IPV4 },
         };
-        if let Some(place) = frame.first_chunk_mut() {
+        if let Some(place) = frame.bytes.first_chunk_mut() {
             *place = header.to_bytes();
         }
         self.queue_frame(frame);
     }
 
     /// Puts a whole frame into the queue for the link.
-    pub(super) fn queue_frame(&mut self, frame: Vec<u8>) {
+    pub(super) fn queue_frame(&mut self, frame: Frame) {
         // A datagram in fragments may exceed the limit that was checked for its first frame.
         if self.leaving.len() >= self.settings.send_queue + MOST_FRAGMENTS {
             self.drops.count(DropReason::SendQueueFull);

@@ -59,6 +59,10 @@ pub struct Settings {
     /// The length of the longest IP packet that the link carries, in bytes: 1280 or more if the stack has addresses of
     /// IPv6, else 576 or more.
     pub mtu: usize,
+    /// Whether the device completes the checksums of segments of TCP, and cuts long ones into several as the
+    /// [`Offload`](softclock_wire::packet::Offload) of each frame says. Frames must then be taken by
+    /// [`next_link_frame`](super::Stack::next_link_frame). By default false.
+    pub offloads_tcp: bool,
     /// The limits of an endpoint's channel: packets that have arrived and that the receiver has not taken yet.
     pub channel: Limits,
     /// The limits of the shared queue between demultiplexing and eager processing ([`Architecture::Bsd`] and
@@ -99,6 +103,7 @@ impl Settings {
             architecture: Architecture::default(),
             link_address,
             mtu,
+            offloads_tcp: false,
             channel: CHANNEL,
             ip_queue: IP_QUEUE,
             control: CONTROL,

@@ -2,8 +2,8 @@
 //! connection, so that all its segments go there, whichever stack receives them.
 //!
 //! One of the stacks has the link. It hands the segments of others over by [`next_handed`](Stack::next_handed), and they
-//! take them by [`on_handed`](Stack::on_handed). The others send by it: their [frames](Stack::next_frame) have no link
-//! addresses, and it completes them in [`forward`](Stack::forward).
+//! take them by [`on_handed`](Stack::on_handed). The others send by it: their [frames](Stack::next_link_frame) have no
+//! link addresses, and it completes them in [`forward`](Stack::forward).
 
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -12,7 +12,7 @@ use softclock_core::Instant;
 
 use super::endpoint::{Arrived, Memory};
 use super::output::{Outgoing, SendError};
-use super::{Stack, TcpSettings};
+use super::{Frame, Stack, TcpSettings};
 use crate::checksum::Verify;
 use crate::demux::{Flow, HashKey, Protocol, hash_of};
 use crate::drops::DropReason;
@@ -134,12 +134,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         );
     }
 
-    /// Sends a packet of another stack: a frame from its [`next_frame`](Self::next_frame). It is not fragmented here.
+    /// Sends a packet of another stack: a frame from its [`next_link_frame`](Self::next_link_frame). It is not fragmented
+    /// here.
     ///
     /// # Errors
     /// [`SendError::Remote`] if the source is not an address of the stack, and [`SendError::NoRoute`].
-    pub fn forward(&mut self, now: Instant, frame: Vec<u8>) -> Result<(), SendError> {
-        let packet = ip::parse(frame.get(Header::BYTES..).unwrap_or_default());
+    pub fn forward(&mut self, now: Instant, frame: impl Into<Frame>) -> Result<(), SendError> {
+        let frame = frame.into();
+        let packet = ip::parse(frame.bytes.get(Header::BYTES..).unwrap_or_default());
         let packet = packet.map_err(|_| SendError::Remote)?;
         if !self.is_own(packet.addresses.source) {
             return Err(SendError::Remote);
@@ -147,7 +149,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let destination = packet.addresses.destination;
         if self.routes.classify(destination) == Destination::Ours {
             let outgoing = Outgoing::new(packet.addresses, packet.protocol);
-            self.loop_back(now, frame, &outgoing);
+            self.loop_back(now, frame.bytes, &outgoing);
             return Ok(());
         }
         let hop = self.routes.next_hop(destination);
@@ -156,7 +158,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Puts a packet for the stack with the link into the queue.
-    pub(super) fn send_up(&mut self, outgoing: &Outgoing, frame: Vec<u8>) -> Result<(), SendError> {
+    pub(super) fn send_up(&mut self, outgoing: &Outgoing, frame: Frame) -> Result<(), SendError> {
         let destination = outgoing.addresses.destination;
         let hop: Option<NextHop> = self.routes.next_hop(destination);
         if hop.is_none() && self.routes.classify(destination) != Destination::Ours {

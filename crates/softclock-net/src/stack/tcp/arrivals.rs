@@ -61,6 +61,7 @@ impl<B> Arrivals<B> {
 /// Empty channels of connections whose owners wait, for those that get segments next: few, as each is in use from the
 /// arrival of a segment to the next wait of the owner.
 #[derive(Debug)]
+#[expect(clippy::vec_box, reason = "the boxes are what is used again")]
 pub(super) struct SpareChannels<B>(Vec<Box<Channel<Arrived<B>>>>);
 
 impl<B> SpareChannels<B> {

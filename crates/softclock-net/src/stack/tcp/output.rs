@@ -4,14 +4,15 @@ use alloc::vec::Vec;
 use core::ops::Deref;
 
 use softclock_core::Instant;
-use softclock_wire::packet::TCP;
+use softclock_wire::packet::{Offload, PartialChecksum, SegmentKind, Segmentation, TCP};
 
 use crate::checksum::Addresses;
 use crate::demux::Flow;
 use crate::drops::DropReason;
-use crate::stack::Stack;
 use crate::stack::output::Outgoing;
 use crate::stack::slots::SlotId;
+use crate::stack::{Frame, Stack};
+use crate::tcp::connection;
 use crate::tcp::segment::{self, Flags, Reply};
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
@@ -37,32 +38,69 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         while self.tcp_send_one(now, id) {}
     }
 
-    /// Sends one segment of a connection. Returns whether it had one.
+    /// Sends one segment of a connection, or those that the device cuts out of one frame. Returns whether it had one.
     fn tcp_send_one(&mut self, now: Instant, id: SlotId) -> bool {
+        let offloads = self.settings.offloads_tcp;
         let Some(endpoint) = self.tcp.connections.get_mut(id) else {
             return false;
         };
         let connection = &mut endpoint.connection;
-        let Some(sent) = connection.poll_transmit(now) else {
+        if !offloads {
+            let Some(sent) = connection.poll_transmit(now) else {
+                return false;
+            };
+            self.tcp_emit(now, id, &sent, None);
+            return true;
+        }
+        let Some(train) = connection.poll_transmit_train(now, MOST_TRAIN_BYTES) else {
             return false;
         };
-        let flow = *connection.flow();
-        let settings = connection.settings();
+        self.tcp.counts.segments_sent += u64::from(train.segments - 1);
+        let cut = (train.segments > 1).then_some(train.segment_bytes as u16);
+        self.tcp_emit(now, id, &train.segment, Some(cut));
+        if let Some(next) = &train.next {
+            self.tcp_emit(now, id, next, Some(None));
+        }
+        true
+    }
+
+    /// Sends a segment of a connection. With `offload` the device completes its checksum, and cuts it into segments with
+    /// so many bytes of payload, if a number is given.
+    fn tcp_emit(
+        &mut self,
+        now: Instant,
+        id: SlotId,
+        sent: &connection::Outgoing,
+        offload: Option<Option<u16>>,
+    ) {
+        let Some(endpoint) = self.tcp.connections.get(id) else {
+            return;
+        };
+        let flow = *endpoint.connection.flow();
+        let settings = endpoint.connection.settings();
         let ecn = if sent.is_ecn_capable { ECN_CAPABLE } else { 0 };
         let outgoing = Outgoing {
             hop_limit: settings.hop_limit,
             traffic_class: settings.dscp << 2 | ecn,
             ..outgoing(&flow)
         };
-        let bytes = segment::header_bytes(&sent.options) + sent.length as usize;
-        let mut frame = self.begin(&outgoing, bytes);
+        let header_bytes = segment::header_bytes(&sent.options);
+        let mut bytes = self.begin(&outgoing, header_bytes + sent.length as usize);
+        let start = bytes.len();
+        let addresses = outgoing.addresses;
         if let Some(endpoint) = self.tcp.connections.get(id) {
-            let payload = |out: &mut Vec<u8>| endpoint.connection.copy_payload(&sent, out);
-            let addresses = outgoing.addresses;
-            segment::emit(addresses, &sent.header, &sent.options, payload, &mut frame);
+            let payload = |out: &mut Vec<u8>| endpoint.connection.copy_payload(sent, out);
+            let (header, options) = (&sent.header, &sent.options);
+            match offload {
+                None => segment::emit(addresses, header, options, payload, &mut bytes),
+                Some(_) => {
+                    segment::emit_offloaded(addresses, header, options, payload, &mut bytes);
+                }
+            }
         }
-        self.tcp_transmit(now, &outgoing, frame);
-        true
+        let offload = offload.map(|cut| offload_of(&addresses, start, header_bytes, cut));
+        let offload = offload.unwrap_or(Offload::NONE);
+        self.tcp_transmit(now, &outgoing, Frame { bytes, offload });
     }
 
     /// Sends a segment that no connection keeps.
@@ -77,10 +115,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let mut frame = self.begin(&outgoing, segment::header_bytes(&reply.options));
         let addresses = outgoing.addresses;
         segment::emit(addresses, &reply.header, &reply.options, |_| {}, &mut frame);
-        self.tcp_transmit(now, &outgoing, frame);
+        self.tcp_transmit(now, &outgoing, frame.into());
     }
 
-    fn tcp_transmit(&mut self, now: Instant, outgoing: &Outgoing, frame: Vec<u8>) {
+    fn tcp_transmit(&mut self, now: Instant, outgoing: &Outgoing, frame: Frame) {
         self.tcp.counts.segments_sent += 1;
         if self.transmit(now, outgoing, frame, None).is_err() {
             self.drops.count(DropReason::NoRoute);
@@ -99,6 +137,37 @@ fn outgoing(flow: &Flow) -> Outgoing {
         ..Outgoing::new(addresses, TCP)
     }
 }
+
+/// The work that is left to the device for a segment whose header begins at `start` and has `header_bytes` bytes.
+fn offload_of(
+    addresses: &Addresses,
+    start: usize,
+    header_bytes: usize,
+    cut: Option<u16>,
+) -> Offload {
+    let segmentation = cut.map(|segment_bytes| Segmentation {
+        kind: match addresses.source.is_ipv4() {
+            true => SegmentKind::Tcp4,
+            false => SegmentKind::Tcp6,
+        },
+        has_ecn: false,
+        header_bytes: (start + header_bytes) as u16,
+        segment_bytes,
+    });
+    Offload {
+        checksum: Some(PartialChecksum {
+            start: start as u16,
+            offset: CHECKSUM_OFFSET,
+        }),
+        segmentation,
+    }
+}
+
+/// The payload of the longest packet of IP, less the longest headers.
+const MOST_TRAIN_BYTES: u32 = 65_535 - 40 - 60;
+
+/// The place of the checksum in the header of TCP.
+const CHECKSUM_OFFSET: u16 = 16;
 
 /// ECT(0) (RFC 3168, 5).
 const ECN_CAPABLE: u8 = 2;

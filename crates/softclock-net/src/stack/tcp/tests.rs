@@ -2,6 +2,7 @@
 
 mod close;
 mod link;
+mod offload;
 mod open;
 mod simulation;
 mod steering;
@@ -57,6 +58,8 @@ struct Pair {
     /// Decides the fate of a frame: none, or several copies, each with a delay of its own. May change it.
     fate: Fate,
     sent: [usize; 2],
+    /// Whether frames that a device is to cut arrive whole, as between two ends of a virtual link.
+    arrives_whole: bool,
 }
 
 type Fate = alloc::boxed::Box<dyn FnMut(usize, &mut Vec<u8>) -> Vec<Duration>>;
@@ -76,6 +79,7 @@ impl Pair {
             delay: ms(5),
             fate: alloc::boxed::Box::new(|_, _| vec![Duration::ZERO]),
             sent: [0, 0],
+            arrives_whole: false,
         }
     }
 
@@ -95,12 +99,14 @@ impl Pair {
                     host.on_timer(self.now);
                     is_silent = false;
                 }
-                while let Some(mut frame) = host.next_frame() {
+                while let Some(frame) = host.next_link_frame() {
                     is_silent = false;
-                    self.sent[number] += 1;
-                    for extra in (self.fate)(number, &mut frame) {
-                        let at = self.now + self.delay + extra;
-                        self.flying.push((at, 1 - number, frame.clone()));
+                    for mut frame in offload::on_the_wire(&frame, self.arrives_whole) {
+                        self.sent[number] += 1;
+                        for extra in (self.fate)(number, &mut frame) {
+                            let at = self.now + self.delay + extra;
+                            self.flying.push((at, 1 - number, frame.clone()));
+                        }
                     }
                 }
                 // Segments to the host itself are no frames, but cause work.

@@ -18,6 +18,7 @@
 //! | `open.rs` | SYN-SENT, and SYN-RECEIVED of a simultaneous open |
 //! | `segment_arrives.rs` | the segments of a synchronized connection (3.10.7.4) |
 //! | `output.rs` | segments to send |
+//! | `train.rs` | segments that a device cuts out of one |
 //! | `timers.rs` | what is due when |
 //! | `close.rs` | the ends of a connection: FIN, RST, and errors |
 //! | `calls.rs` | the owner's calls |
@@ -28,6 +29,7 @@ mod open;
 mod output;
 mod segment_arrives;
 mod timers;
+mod train;
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -51,6 +53,7 @@ use crate::drops::DropReason;
 pub use close::IcmpError;
 pub use output::Outgoing;
 pub use segment_arrives::Arrival;
+pub use train::Train;
 
 /// A connection. `B` is the memory of a received packet.
 ///

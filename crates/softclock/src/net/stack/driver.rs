@@ -23,8 +23,8 @@ use softclock_linux::readiness::Readiness;
 use softclock_net::checksum::Verify;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Prefix;
-use softclock_net::stack::{EndpointId, Stack, TcpId, TcpListenerId};
-use softclock_wire::packet::{Headers, segments};
+use softclock_net::stack::{EndpointId, Frame, Stack, TcpId, TcpListenerId};
+use softclock_wire::packet::{Headers, Offload, SegmentKind, segments};
 
 use super::capture::Capture;
 use super::interface::{Interface, Opened};
@@ -70,7 +70,7 @@ pub(crate) struct Driver {
     /// The sources of sockets that wait for room in the queue of frames to send.
     blocked: RefCell<Vec<SourceId>>,
     /// Frames that the device had no room for, oldest first: less than a batch.
-    leaving: RefCell<VecDeque<Vec<u8>>>,
+    leaving: RefCell<VecDeque<Frame>>,
     /// Whether a closure that sends what the running task leaves behind is deferred to its end.
     is_flush_deferred: Cell<bool>,
     /// Wakes the task of the driver.
@@ -280,6 +280,14 @@ impl Driver {
             self.accept(stack, now, arrived, bytes, verification(&offload));
             return;
         }
+        if stays_whole(&offload) {
+            let frame = match bytes.len() {
+                ..=MOST_COPIED => self.pool.exact_copy_of(&bytes),
+                _ => bytes,
+            };
+            self.accept(stack, now, arrived, frame, Verify::Trusted);
+            return;
+        }
         let headers = Headers::of_frame(&bytes);
         let Some(segments) = segments(&bytes, &headers, &offload) else {
             self.lost.set(self.lost.get() + 1);
@@ -302,9 +310,9 @@ impl Driver {
         loop {
             let mut stack = self.stack.borrow_mut();
             while leaving.len() < BATCH
-                && let Some(frame) = stack.next_frame()
+                && let Some(frame) = stack.next_link_frame()
             {
-                self.capture_sent(&frame);
+                self.capture_sent(&frame.bytes);
                 leaving.push_back(frame);
             }
             drop(stack);
@@ -314,7 +322,7 @@ impl Driver {
             match self.interface.send(&leaving) {
                 Ok(sent) => {
                     let mut stack = self.stack.borrow_mut();
-                    (leaving.drain(..sent)).for_each(|frame| stack.give_back(frame));
+                    (leaving.drain(..sent)).for_each(|frame| stack.give_back(frame.bytes));
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // An error is always the first frame's, such as one that is longer than an MTU that was lowered.
@@ -459,6 +467,19 @@ impl Drop for Driver {
         self.finish_capture();
     }
 }
+
+/// Whether a frame that is longer than the link allows is processed whole: a segment of TCP may have any length, and its
+/// receiver then works once for all those that it stands for. Datagrams must be cut.
+const fn stays_whole(offload: &Offload) -> bool {
+    match &offload.segmentation {
+        Some(cut) => matches!(cut.kind, SegmentKind::Tcp4 | SegmentKind::Tcp6),
+        None => false,
+    }
+}
+
+/// The longest frame above the link's MTU that is copied. It came in a buffer for 64 KiB, most of which would be held in
+/// vain while it waits for its reader.
+const MOST_COPIED: usize = 32 << 10;
 
 /// The pause before retrying a link that had no room.
 const ROOM_PAUSE: Duration = Duration::from_micros(100);

@@ -11,8 +11,7 @@ use softclock_core::{Clock, Instant, TriggerState};
 use softclock_linux::link::{
     BATCH, Device, Link, Pool, Received, Refused, XdpChannel, XdpChannels,
 };
-use softclock_net::stack::Ring;
-use softclock_wire::packet::Offload;
+use softclock_net::stack::{Frame, Ring};
 
 use super::lane::LaneEnd;
 use crate::net::Kernel;
@@ -52,6 +51,16 @@ enum CommonKind {
     Control,
     Fragments,
     Unclaimed,
+}
+
+impl Opened {
+    /// Whether the kernel or the hardware cuts segments and completes checksums.
+    pub(super) const fn takes_offloads(&self) -> bool {
+        match self {
+            Self::Device(device) => device.takes_offloads(),
+            Self::Channels(_) | Self::Lane(_) => false,
+        }
+    }
 }
 
 impl Interface {
@@ -118,14 +127,16 @@ impl Interface {
     }
 
     /// Sends frames in order as [`Device::send_bytes`] does.
-    pub(super) fn send(&self, frames: &VecDeque<Vec<u8>>) -> io::Result<usize> {
-        let frames = frames.iter().map(|frame| (&frame[..], &Offload::NONE));
+    pub(super) fn send(&self, frames: &VecDeque<Frame>) -> io::Result<usize> {
+        let parts = frames
+            .iter()
+            .map(|frame| (&frame.bytes[..], &frame.offload));
         match self {
             Self::Device(device) => device.quiet_call(Direction::Write, |_| {
-                device.descriptor().send_bytes(frames.clone())
+                device.descriptor().send_bytes(parts.clone())
             }),
-            Self::Channels(channels) => channels.all.send(frames),
-            Self::Lane(lane) => lane.send(frames.map(|(packet, _)| packet)),
+            Self::Channels(channels) => channels.all.send(parts),
+            Self::Lane(lane) => lane.send(frames),
         }
     }
 

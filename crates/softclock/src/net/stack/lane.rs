@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use softclock_linux::link::BATCH;
-use softclock_net::stack::{HandedFrame, ReceiverCounts};
+use softclock_net::stack::{Frame, HandedFrame, ReceiverCounts};
 
 use super::shared::Shared;
 use crate::runtime::inner::Inner;
@@ -111,7 +111,7 @@ pub(super) enum Leaving {
     /// From a UDP socket.
     Datagram(Vec<u8>),
     /// From the stack of a thread with connections.
-    Packet(Vec<u8>),
+    Packet(Frame),
 }
 
 /// The thread's end of its lane, in place of a device. Dropping it gives the lane back.
@@ -152,11 +152,8 @@ impl LaneEnd {
     }
 
     /// Queues packets for the thread with the device; returns their number.
-    pub(super) fn send<'a>(
-        &self,
-        packets: impl Iterator<Item = &'a [u8]>,
-    ) -> io::Result<usize> {
-        self.shared.send_batch(packets.map(<[u8]>::to_vec))
+    pub(super) fn send(&self, packets: &VecDeque<Frame>) -> io::Result<usize> {
+        self.shared.send_batch(packets.iter().cloned())
     }
 
     /// Ready if there is room for packets. Else the task is woken when there is.

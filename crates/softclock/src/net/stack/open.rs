@@ -59,6 +59,7 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
     settings.asks_caller = host.is_some();
     settings.architecture = options.architecture;
     settings.channel = options.channel;
+    settings.offloads_tcp = opened.takes_offloads();
     if let Ok(threads @ 2..) = u32::try_from(options.threads) {
         settings.tcp = settings.tcp.divided(options.threads);
         settings.steering = Some(Steering::new(HashKey([random(), random()]), threads, 0));

@@ -22,7 +22,7 @@ use softclock_net::drops::DropReason;
 use softclock_net::rate_limit::TokenBucket;
 use softclock_net::routes::Routes;
 use softclock_net::stack::{
-    Datagram, ReceiverCounts, RingEndpoint, RingFrame, RingReceived, Settings, Stack,
+    Datagram, Frame, ReceiverCounts, RingEndpoint, RingFrame, RingReceived, Settings, Stack,
 };
 
 use super::capture::Capture;
@@ -242,7 +242,7 @@ impl Shared {
     ///
     /// # Errors
     /// `WouldBlock` if there is none, and `NetworkDown` if the stack has ended.
-    pub(super) fn send_batch(&self, packets: impl Iterator<Item = Vec<u8>>) -> io::Result<usize> {
+    pub(super) fn send_batch(&self, packets: impl Iterator<Item = Frame>) -> io::Result<usize> {
         if self.is_closed.load(Ordering::Acquire) {
             return Err(io::ErrorKind::NetworkDown.into());
         }

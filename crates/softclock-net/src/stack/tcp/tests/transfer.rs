@@ -7,7 +7,12 @@ use crate::stack::tests::simulation::Cable;
 use crate::tcp::segment;
 
 /// Sends a stream from each end to the other, and closes. Returns what each end has read.
-fn exchange(pair: &mut Pair, ids: [TcpId; 2], streams: [&[u8]; 2], most: Duration) -> [Vec<u8>; 2] {
+pub(super) fn exchange(
+    pair: &mut Pair,
+    ids: [TcpId; 2],
+    streams: [&[u8]; 2],
+    most: Duration,
+) -> [Vec<u8>; 2] {
     let mut written = [0, 0];
     let mut read = [Vec::new(), Vec::new()];
     let mut is_done = [false, false];
@@ -49,14 +54,13 @@ fn exchange(pair: &mut Pair, ids: [TcpId; 2], streams: [&[u8]; 2], most: Duratio
     read
 }
 
-fn over_a_bad_path(architecture: Architecture, seed: u64, lengths: [usize; 2]) {
-    let mut pair = Pair::new(architecture);
-    let ids = pair.connected();
+/// A path that loses, repeats, delays and damages frames, by a seed.
+pub(super) fn bad_path(seed: u64) -> Fate {
     let mut cable = Cable {
         random: seed,
         delayed: Vec::new(),
     };
-    pair.fate = alloc::boxed::Box::new(move |_, frame| {
+    alloc::boxed::Box::new(move |_, frame| {
         cable.carry(START, true, frame.clone());
         let mut delays = Vec::new();
         for (at, _, carried) in cable.delayed.drain(..) {
@@ -64,7 +68,13 @@ fn over_a_bad_path(architecture: Architecture, seed: u64, lengths: [usize; 2]) {
             delays.push(at.since(START) * 7);
         }
         delays
-    });
+    })
+}
+
+fn over_a_bad_path(architecture: Architecture, seed: u64, lengths: [usize; 2]) {
+    let mut pair = Pair::new(architecture);
+    let ids = pair.connected();
+    pair.fate = bad_path(seed);
     let streams = lengths.map(stream);
     let both = [&streams[0][..], &streams[1][..]];
     let read = exchange(&mut pair, ids, both, Duration::from_secs(3600));
