@@ -333,7 +333,8 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
     /// Wakes owners that wait for memory, the first first, as many as can have a share of it. Not for each byte that gets
     /// free: they would all compete for it.
     fn feed(&mut self) {
-        if self.memory > self.most_memory - self.most_memory / FREE_PART {
+        let is_scarce = self.memory > self.most_memory - self.most_memory / FREE_PART;
+        if self.starved.is_empty() || is_scarce {
             return;
         }
         let shares = (self.most_memory - self.memory) / self.least_memory.max(1);

@@ -50,18 +50,29 @@ impl Pace {
         self.pacer.is_none()
     }
 
+    /// The pacer, a new one if there is none.
     pub(super) fn begin(&mut self) -> &mut Pacer {
-        let settings = PacingSettings {
-            is_enabled: true,
-            slow_start_percent: self.slow_start_percent,
-            avoidance_percent: self.avoidance_percent,
-            initial_burst: self.initial_burst,
-            burst: self.burst,
-            slack: Duration::from_micros(self.slack_us.into()),
-            most_behind: Duration::from_millis(self.most_behind_ms.into()),
-        };
-        self.pacer
-            .get_or_insert_with(|| Box::new(Pacer::new(&settings)))
+        let Self {
+            pacer,
+            slow_start_percent,
+            avoidance_percent,
+            initial_burst,
+            burst,
+            slack_us,
+            most_behind_ms,
+            ..
+        } = self;
+        pacer.get_or_insert_with(|| {
+            Box::new(Pacer::new(&PacingSettings {
+                is_enabled: true,
+                slow_start_percent: *slow_start_percent,
+                avoidance_percent: *avoidance_percent,
+                initial_burst: *initial_burst,
+                burst: *burst,
+                slack: Duration::from_micros((*slack_us).into()),
+                most_behind: Duration::from_millis((*most_behind_ms).into()),
+            }))
+        })
     }
 
     /// Everything is acknowledged.
