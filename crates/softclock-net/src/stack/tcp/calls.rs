@@ -233,22 +233,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Closes this end's half: FIN follows all bytes that were written. Reading goes on.
-    ///
-    /// # Errors
-    /// [`TcpError::Closed`] if the number is not that of a connection, [`TcpError::Failed`].
-    pub fn tcp_shutdown_write(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
-        self.tcp_process(now, id);
-        let endpoint = self.tcp.connections.get_mut(id.0);
-        let connection = &mut endpoint.ok_or(TcpError::Closed)?.connection;
-        if let Some(error) = connection.take_error() {
-            return Err(TcpError::Failed(error));
-        }
-        connection.shutdown_write();
-        self.tcp.mark_ready(id.0);
-        Ok(())
-    }
-
     /// Ends the owner's part. The connection sends what is left, and is reset instead if bytes were not read, or if too
     /// many connections have no owner. `id` is not valid any more.
     pub fn tcp_close(&mut self, now: Instant, id: TcpId) {

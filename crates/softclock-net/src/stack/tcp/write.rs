@@ -1,4 +1,4 @@
-//! The calls by which owners write.
+//! The calls by which owners write, and end what they write.
 
 use core::ops::Deref;
 
@@ -66,6 +66,22 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             state if !state.may_write() => Err(TcpError::Closed),
             _ => Ok(room),
         }
+    }
+
+    /// Closes this end's half: FIN follows all bytes that were written. Reading goes on.
+    ///
+    /// # Errors
+    /// [`TcpError::Closed`] if the number is not that of a connection, [`TcpError::Failed`].
+    pub fn tcp_shutdown_write(&mut self, now: Instant, id: TcpId) -> Result<(), TcpError> {
+        self.tcp_process(now, id);
+        let endpoint = self.tcp.connections.get_mut(id.0);
+        let connection = &mut endpoint.ok_or(TcpError::Closed)?.connection;
+        if let Some(error) = connection.take_error() {
+            return Err(TcpError::Failed(error));
+        }
+        connection.shutdown_write();
+        self.tcp.mark_ready(id.0);
+        Ok(())
     }
 
     /// Appends bytes for which there is room.
