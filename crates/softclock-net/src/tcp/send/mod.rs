@@ -458,19 +458,26 @@ impl Sender {
     }
 
     /// Learns that the path is narrower than a segment in flight (RFC 1191, 8201): sets the longest payload, and takes
-    /// the longer segments in flight for lost, without a response of congestion control.
+    /// the longer segments in flight for lost, without a response of congestion control. What is lost is divided anew, so
+    /// that it leaves in full segments.
     pub fn on_too_big(&mut self, mss: u16) {
         self.set_mss(mss);
         let most = u32::from(self.mss);
         let Some(flight) = self.flight.as_deref_mut() else {
             return;
         };
+        let mut has_longer = false;
         for index in 0..flight.board.records.len() {
-            let is_longer = |record: &scoreboard::Record| record.length > most + 1;
-            if flight.board.records.get(index).is_some_and(is_longer) {
-                flight.board.mark_lost(index);
-                self.flags.forces_retransmission = true;
+            let record = flight.board.records.get(index);
+            if record.is_some_and(|record| record.payload() > most) {
+                has_longer = true;
+                if flight.board.mark_lost(index) > 0 {
+                    self.flags.forces_retransmission = true;
+                }
             }
+        }
+        if has_longer {
+            flight.board.divide_lost(most);
         }
     }
 

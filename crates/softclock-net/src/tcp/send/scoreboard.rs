@@ -29,6 +29,32 @@ impl Record {
     pub(super) fn end(&self) -> Seq {
         self.seq + self.length
     }
+
+    /// Its bytes, without FIN.
+    pub(super) fn payload(&self) -> u32 {
+        self.length - u32::from(self.has_fin)
+    }
+
+    /// Takes bytes from the front of the record behind it until it has a payload of `most` bytes, and FIN if that comes
+    /// next. What is known of the transmissions is that of the later and the more frequent one.
+    fn take_from(&mut self, behind: &mut Self, most: u32) {
+        let room = most.saturating_sub(self.payload());
+        let payload = behind.payload().min(room);
+        let has_fin = behind.has_fin && payload == behind.payload();
+        let taken = payload + u32::from(has_fin);
+        if taken == 0 {
+            return;
+        }
+        self.length += taken;
+        self.has_fin |= has_fin;
+        self.transmissions = self.transmissions.max(behind.transmissions);
+        if self.sent < behind.sent {
+            (self.sent, self.snapshot) = (behind.sent, behind.snapshot);
+        }
+        behind.seq += taken;
+        behind.length -= taken;
+        behind.has_fin &= !has_fin;
+    }
 }
 
 /// What is known of the last transmission of a segment.
@@ -274,7 +300,7 @@ impl Scoreboard {
         let Some(record) = self.records.get_mut(index) else {
             return false;
         };
-        let payload = record.length - u32::from(record.has_fin);
+        let payload = record.payload();
         if payload <= most || first == 0 || payload <= first {
             return false;
         }
@@ -285,6 +311,32 @@ impl Scoreboard {
         record.has_fin = false;
         self.records.insert(index + 1, rest);
         true
+    }
+
+    /// Divides what is lost anew, without regard to how it was sent before: into payloads of `most` bytes, and a shorter
+    /// one in front of each gap and at the end. Takes time in proportion to all records.
+    pub(super) fn divide_lost(&mut self, most: u32) {
+        let mut divided = VecDeque::with_capacity(self.records.len());
+        for mut rest in core::mem::take(&mut self.records) {
+            if rest.state != RecordState::Lost {
+                divided.push_back(rest);
+                continue;
+            }
+            let last = divided.back_mut();
+            if let Some(last) = last.filter(|last: &&mut Record| last.state == RecordState::Lost) {
+                last.take_from(&mut rest, most);
+            }
+            while rest.length > 0 {
+                let mut piece = Record {
+                    length: 0,
+                    has_fin: false,
+                    ..rest
+                };
+                piece.take_from(&mut rest, most);
+                divided.push_back(piece);
+            }
+        }
+        self.records = divided;
     }
 
     /// Takes every loss back: what waits for its retransmission is presumed to be under way after all.

@@ -204,7 +204,7 @@ impl Sender {
         if self.timer != Timer::Retransmission || record.seq == self.una {
             self.set_timer(Timer::Retransmission, now);
         }
-        let payload = record.length - u32::from(record.has_fin);
+        let payload = record.payload();
         Some(self.describe(record.seq, payload, record.has_fin, kind))
     }
 
@@ -228,11 +228,8 @@ impl Sender {
                 let flight = self.flight.as_deref_mut()?;
                 let mut last = flight.board.records.len().checked_sub(1)?;
                 // Of a segment that has become too long, the end.
-                let payload = flight
-                    .board
-                    .records
-                    .get(last)
-                    .map_or(0, |record| record.length - u32::from(record.has_fin));
+                let record = flight.board.records.get(last);
+                let payload = record.map_or(0, Record::payload);
                 if flight.board.cut(last, payload.saturating_sub(most), most) {
                     last += 1;
                 }

@@ -405,6 +405,77 @@ fn a_narrower_path_cuts_the_segments_in_flight() {
 }
 
 #[test]
+fn a_narrower_path_gets_full_segments_and_a_fin_with_the_last() {
+    let mut bench = Bench::plain();
+    bench.write(3000);
+    bench.sender.close();
+    assert_eq!(bench.starts(), [0, 1000, 2000]);
+    bench.sender.on_too_big(700);
+    let sent = bench.sent();
+    let shapes: Vec<_> = sent
+        .iter()
+        .map(|segment| (segment.seq.0, segment.length, segment.fin))
+        .collect();
+    assert_eq!(
+        shapes,
+        [
+            (0, 700, false),
+            (700, 700, false),
+            (1400, 700, false),
+            (2100, 700, false),
+            (2800, 200, true)
+        ]
+    );
+    // A further fall divides what the first has made, as far as it is too long.
+    bench.sender.on_too_big(400);
+    let lengths: Vec<_> = bench.sent().iter().map(|segment| segment.length).collect();
+    assert_eq!(lengths, [400; 7], "the last one fits");
+    bench
+        .sender
+        .flight
+        .as_ref()
+        .unwrap()
+        .board
+        .check(Seq(0), Seq(3001));
+    bench.pass(40);
+    assert!(bench.ack(3001, &[]).fin);
+}
+
+#[test]
+fn a_narrower_path_leaves_what_has_arrived_and_what_fits() {
+    let mut bench = Bench::plain();
+    bench.write(4200);
+    assert_eq!(bench.starts(), [0, 1000, 2000, 3000, 4000]);
+    bench.pass(40);
+    bench.ack(0, &[(2000, 3000)]);
+    bench.sender.on_too_big(600);
+    let sent = bench.sent();
+    let ranges: Vec<_> = sent
+        .iter()
+        .map(|segment| (segment.seq.0, segment.length))
+        .collect();
+    // The range that has arrived separates the two that have not, and the last segment is short enough to be under way.
+    assert_eq!(
+        ranges,
+        [
+            (0, 600),
+            (600, 600),
+            (1200, 600),
+            (1800, 200),
+            (3000, 600),
+            (3600, 400)
+        ]
+    );
+    bench
+        .sender
+        .flight
+        .as_ref()
+        .unwrap()
+        .board
+        .check(Seq(0), Seq(4200));
+}
+
+#[test]
 fn a_receiver_that_drops_what_it_had_acknowledged_gets_it_again() {
     let mut bench = Bench::plain();
     bench.write(5000);
