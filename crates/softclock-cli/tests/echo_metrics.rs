@@ -1,6 +1,6 @@
 //! `softclock echo --metrics` on a TAP device in a network namespace of its own: the page, and `softclock top`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
 use std::process::{Child, Command, Output, Stdio};
@@ -181,6 +181,40 @@ fn the_page_counts_packets_services_and_drops() {
         softclock::net::stack::DropReason::ALL.len()
     );
     assert!(!samples.keys().any(|key| key.starts_with("softclock_http")));
+}
+
+#[test]
+fn the_documents_list_the_metrics_of_the_page() {
+    let server = Server::start(namespace!());
+    let samples = server.samples();
+    let name = |key: &str| key.split_once('{').map_or(key, |(name, _)| name).to_owned();
+    let is_own = |name: &String| {
+        let parts = ["softclock_stack_", "softclock_tcp_", "softclock_echo_"];
+        parts.iter().any(|part| name.starts_with(part))
+    };
+    let mut served: BTreeSet<_> = samples.keys().map(|key| name(key)).filter(is_own).collect();
+    // Absent if the device does not count them.
+    served.insert("softclock_stack_lost_total".into());
+    let documents = [
+        include_str!("../../../docs/stack.md"),
+        include_str!("../../../docs/tcp.md"),
+    ];
+    let rows = documents.iter().flat_map(|text| text.lines());
+    let cells = rows.filter_map(|row| row.strip_prefix("| ")?.split(" | ").next());
+    let names = cells.flat_map(|cell| cell.split('`'));
+    let documented: BTreeSet<_> = names.map(str::to_owned).filter(is_own).collect();
+    assert_eq!(served, documented);
+    // The values of labels, too.
+    for key in samples
+        .keys()
+        .filter(|key| key.starts_with("softclock_tcp_"))
+    {
+        if let Some((_, labels)) = key.split_once("=\"") {
+            let value = labels.trim_end_matches("\"}");
+            let is_named = documents[1].contains(&format!("`{value}`"));
+            assert!(is_named || key.contains("{state="), "{key}");
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `softclock echo`: a small server on a network stack of its own, without the kernel's sockets.
 //!
-//! - [`metrics`]: the page of metrics; pure.
+//! - [`metrics`]: the page of metrics.
 //! - [`report`]: counts and drops, as text and JSON; pure.
 //!
 //! UDP echo (RFC 862) on port 7, discard (RFC 863) on port 9; the stack itself answers echo requests of ICMP.
@@ -18,9 +18,7 @@ use std::time::Duration;
 use clap::Args;
 use futures_lite::future::or;
 use softclock::Runtime;
-use softclock::net::stack::{
-    self, Architecture, Prefix, Stack, StackError, StackOptions, Transport,
-};
+use softclock::net::stack::{self, Prefix, Stack, StackError, StackOptions, Transport};
 use softclock::net::{RecvBatch, UdpSocket};
 use softclock::signal::{Signal, Signals};
 use softclock_http::{DEFAULT_SOCKET_MODE, ListenAddress, MetricsEndpoint, Place, StartError};
@@ -121,12 +119,13 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
         let server = Rc::new(Server {
             pcap: Pcap::watch(&stack, &options.stack.pcap),
             stack,
-            architecture: options.stack_options().architecture,
             services,
         });
         let measured = Rc::clone(&server);
-        let page =
-            async move || metrics::page(&measured.report(Duration::ZERO), &softclock::statistics());
+        let page = async move || {
+            let report = measured.report(Duration::ZERO);
+            metrics::page(&measured.stack, &report, &softclock::statistics())
+        };
         endpoint.start(page).map_err(not_served)?;
         if !options.quiet {
             server.greet(options);
@@ -237,7 +236,6 @@ struct Server {
     stack: Stack,
     /// The capture, if there is one.
     pcap: Option<Rc<Pcap>>,
-    architecture: Architecture,
     services: Vec<(Service, Rc<Counts>)>,
 }
 
@@ -264,7 +262,7 @@ impl Server {
         }
         eprintln!(
             "softclock: link address {link}, architecture {}, at most {} packets wait for a service",
-            self.architecture.name(),
+            self.stack.architecture().name(),
             options.channel
         );
     }
@@ -320,7 +318,6 @@ impl Server {
             after,
             interface: self.stack.interface().to_owned(),
             mechanism: self.stack.mechanism(),
-            architecture: self.architecture,
             echo: sum(Service::Echo),
             discard: sum(Service::Discard),
             stack: self.stack.report(),

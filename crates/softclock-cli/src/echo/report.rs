@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
-use softclock::net::stack::{Architecture, StackReport};
+use softclock::net::stack::StackReport;
 
 /// A snapshot of the server.
 #[derive(Debug)]
@@ -12,7 +12,6 @@ pub(super) struct Report {
     pub(super) after: Duration,
     pub(super) interface: String,
     pub(super) mechanism: &'static str,
-    pub(super) architecture: Architecture,
     pub(super) echo: Served,
     pub(super) discard: Served,
     pub(super) stack: StackReport,

@@ -30,6 +30,7 @@ pub(super) fn text(previous: &Sample, current: &Sample, name: &str, width: usize
     let has_stack = current.has("softclock_stack_frames_total");
     if has_stack {
         stack::lines(&mut text, &change);
+        stack::tcp(&mut text, &change);
     }
     // An unknown server is shown as one of HTTP, without requests.
     if !has_stack || current.has("softclock_http_responses_total") {

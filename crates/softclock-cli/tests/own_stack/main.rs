@@ -4,6 +4,7 @@
 mod host;
 mod lab;
 mod loads;
+mod metrics;
 mod paths;
 mod probes;
 mod threads;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use softclock::net::Inherited;
+use softclock::net::stack::Stack;
 
 use crate::client::by_address::Clients;
 use crate::error::StartError;
@@ -66,6 +67,8 @@ struct Shared {
     /// Each configured address with the real addresses that it resolved to.
     listening: RefCell<Vec<(ListenAddress, Vec<ListenAddress>)>>,
     metrics: Endpoints,
+    /// The stack that is part of the metrics, until the server drains.
+    stack: RefCell<Option<Stack>>,
     /// The counts of client addresses, shared by all threads.
     clients: Arc<Clients>,
 }
@@ -114,6 +117,7 @@ impl Control {
                 settings: RefCell::new(settings.clone()),
                 listening: RefCell::default(),
                 metrics: Endpoints::default(),
+                stack: RefCell::default(),
                 clients: Arc::default(),
             }),
         };
@@ -268,6 +272,11 @@ impl Control {
         }
     }
 
+    /// Adds a stack, of this thread's runtime, to the metrics.
+    pub(crate) fn observe_stack(&self, stack: Stack) {
+        *self.shared.stack.borrow_mut() = Some(stack);
+    }
+
     /// Returns the reports of all threads that answer within `ANSWER_TIME`.
     async fn reports(&self) -> Vec<Report> {
         let (reply, reports) = async_channel::bounded(self.shared.threads.len());
@@ -290,6 +299,7 @@ impl Control {
     /// Closes the channels of commands, upon which the threads drain and end.
     pub(crate) fn close(&self) {
         self.shared.metrics.close();
+        self.shared.stack.take();
         for thread in &self.shared.threads {
             thread.close();
         }
@@ -300,7 +310,11 @@ impl Reporter for Control {
     async fn page(&self) -> MetricsPage {
         let reports = self.reports().await;
         let has_log = self.shared.settings.borrow().access_log.is_some();
-        families::page(&reports, has_log.then(AccessLog::counts))
+        let mut page = families::page(&reports, has_log.then(AccessLog::counts));
+        if let Some(stack) = &*self.shared.stack.borrow() {
+            page.stack(stack);
+        }
+        page
     }
 }
 

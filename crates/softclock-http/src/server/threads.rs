@@ -265,6 +265,9 @@ impl Server {
             stack,
         } = self;
         let cut = runtime.block_on(async {
+            if let Some(stack) = &stack {
+                control.observe_stack(stack.clone());
+            }
             control.start_metrics();
             if let Some(stack) = stack {
                 let captured = stack.clone();

@@ -63,6 +63,17 @@ pub struct ChallengeLimiter {
     /// The first second for which the limit has not been chosen yet.
     next_second: u64,
     left: u32,
+    counts: ChallengeCounts,
+}
+
+/// The challenge ACKs of a [`ChallengeLimiter`] so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct ChallengeCounts {
+    /// Those that were allowed.
+    pub sent: u64,
+    /// Those that the limits did not allow.
+    pub withheld: u64,
 }
 
 impl ChallengeLimiter {
@@ -73,6 +84,7 @@ impl ChallengeLimiter {
             key,
             next_second: 0,
             left: 0,
+            counts: ChallengeCounts::default(),
         }
     }
 
@@ -80,7 +92,11 @@ impl ChallengeLimiter {
     #[must_use]
     pub fn allows(&mut self, now: Instant, last: &mut LastChallenge) -> bool {
         let interval_ms = self.settings.interval.as_millis() as u32;
-        if last.is_within(now, interval_ms) || !self.allows_any(now) {
+        if last.is_within(now, interval_ms) {
+            self.counts.withheld += 1;
+            return false;
+        }
+        if !self.allows_any(now) {
             return false;
         }
         *last = LastChallenge::at(now);
@@ -99,7 +115,16 @@ impl ChallengeLimiter {
         }
         let left = self.left.checked_sub(1);
         self.left = left.unwrap_or(0);
+        match left {
+            Some(_) => self.counts.sent += 1,
+            None => self.counts.withheld += 1,
+        }
         left.is_some()
+    }
+
+    /// The challenge ACKs so far.
+    pub const fn counts(&self) -> ChallengeCounts {
+        self.counts
     }
 }
 
@@ -169,5 +194,7 @@ mod tests {
             let allowed = connections.each_mut().map(|last| limiter.allows(now, last));
             assert_eq!(allowed, [ms == 0 || ms == 501; 3], "{ms}");
         }
+        let ChallengeCounts { sent, withheld } = limiter.counts();
+        assert_eq!((sent, withheld), (6, 6));
     }
 }

@@ -80,3 +80,15 @@ impl fmt::Display for State {
         f.write_str(self.name())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_list_of_states_is_in_the_order_of_their_numbers() {
+        for (place, state) in State::ALL.into_iter().enumerate() {
+            assert_eq!(place, state as usize, "{state}");
+        }
+    }
+}

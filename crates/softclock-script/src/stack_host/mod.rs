@@ -379,6 +379,7 @@ fn errno_of(error: Error) -> Errno {
         Error::Refused => Errno::ECONNREFUSED,
         Error::Reset => Errno::ECONNRESET,
         Error::TimedOut => Errno::ETIMEDOUT,
+        Error::NetworkUnreachable => Errno::ENETUNREACH,
         _ => Errno::EHOSTUNREACH,
     }
 }

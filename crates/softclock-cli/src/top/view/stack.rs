@@ -1,4 +1,4 @@
-//! Formats the activity of a server on a network stack of its own (`softclock echo`).
+//! Formats the activity of a server on a network stack of its own.
 
 use std::fmt::Write;
 
@@ -46,6 +46,74 @@ pub(super) fn lines(text: &mut String, change: &Change<'_>) {
             "conflicts    {conflicts:>9}     messages: another host uses an address of the stack"
         );
     }
+}
+
+/// Appends TCP, if there was any: connections by state, segments, what was sent again and why, and how handshakes fare.
+pub(super) fn tcp(text: &mut String, change: &Change<'_>) {
+    let segments = change.rates("softclock_tcp_segments_total", "direction");
+    let all = change
+        .current
+        .by_label("softclock_tcp_segments_total", "direction");
+    if all.values().all(|&segments| segments == 0.0) {
+        return;
+    }
+    let [received, sent] = ["received", "sent"].map(|direction| {
+        let rate = segments.iter().find(|(of, _)| *of == direction);
+        number(rate.map_or(0.0, |(_, rate)| *rate))
+    });
+    // Writing to a `String` does not fail.
+    let _ = writeln!(text, "segments     {received:>9} /s   in, {sent} /s out");
+    let states = change
+        .current
+        .by_label("softclock_tcp_connections", "state");
+    let count: f64 = states.values().sum();
+    let states = largest(states.into_iter().collect());
+    let _ = writeln!(text, "tcp          {:>9}     {states}", number(count));
+    let value = |name| number(change.current.value(name));
+    let _ = writeln!(
+        text,
+        "tcp memory   {:>9}B    {} without owner, {} to accept",
+        value("softclock_tcp_memory_bytes"),
+        value("softclock_tcp_orphaned_connections"),
+        value("softclock_tcp_waiting_connections"),
+    );
+    for (title, name, label) in [
+        (
+            "sent again",
+            "softclock_tcp_retransmitted_segments_total",
+            "cause",
+        ),
+        ("recovery", "softclock_tcp_events_total", "event"),
+        ("cookies", "softclock_tcp_cookies_total", "outcome"),
+        (
+            "queues full",
+            "softclock_tcp_queue_overflows_total",
+            "queue",
+        ),
+        (
+            "challenges",
+            "softclock_tcp_challenge_acks_total",
+            "outcome",
+        ),
+    ] {
+        let rates = change.rates(name, label);
+        let rate: f64 = rates.iter().map(|(_, rate)| rate).sum();
+        // What is rare is not shown while it does not happen, but for retransmissions.
+        if rate > 0.0 || title == "sent again" {
+            let rates = largest(rates);
+            let _ = writeln!(text, "{title:<12} {:>9} /s   {rates}", number(rate));
+        }
+    }
+}
+
+/// The values above zero with their names, the largest first.
+fn largest(mut values: Vec<(&str, f64)>) -> String {
+    values.retain(|&(_, value)| value > 0.0);
+    values.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let named = values
+        .iter()
+        .map(|(name, value)| format!("{} {name}", number(*value)));
+    named.collect::<Vec<_>>().join(", ")
 }
 
 /// Appends the packets lost now: those dropped, by reason, the most frequent first; then those of the device and the
@@ -110,6 +178,28 @@ mod tests {
         page
     }
 
+    fn tcp_page(n: u64) -> String {
+        let mut page = page(n, &[], 0);
+        for (metric, value) in [
+            ("segments_total{direction=\"received\"}", 3000 * n),
+            ("segments_total{direction=\"sent\"}", 5000 * n),
+            ("connections{state=\"established\"}", 64),
+            ("connections{state=\"syn_received\"}", 0),
+            ("connections{state=\"time_wait\"}", 700),
+            ("memory_bytes", 1_234_000),
+            ("orphaned_connections", 2),
+            ("waiting_connections", 0),
+            ("retransmitted_segments_total{cause=\"rack\"}", 12 * n),
+            ("retransmitted_segments_total{cause=\"tail_probe\"}", 30 * n),
+            ("retransmitted_segments_total{cause=\"timeout\"}", 7),
+            ("events_total{event=\"recovery\"}", 4 * n),
+            ("cookies_total{outcome=\"sent\"}", 7),
+        ] {
+            page += &format!("softclock_tcp_{metric} {value}\n");
+        }
+        page
+    }
+
     fn shown(drops: &[(&str, u64)], conflicts: u64) -> String {
         let now = Instant::now();
         let sample = |n, at| Sample::parse(&page(n, drops, conflicts), at).unwrap();
@@ -137,6 +227,22 @@ mod tests {
         for part in ["requests", "connections", "sent ", "conflicts", "refused"] {
             assert!(!text.contains(part), "{part:?} is in\n{text}");
         }
+    }
+
+    #[test]
+    fn tcp_is_shown_with_its_states_and_what_was_sent_again_now() {
+        let now = Instant::now();
+        let sample = |n, at| Sample::parse(&tcp_page(n), at).unwrap();
+        let (before, after) = (sample(1, now), sample(3, now + Duration::from_secs(2)));
+        let text = super::super::text(&before, &after, "x", 80);
+        let expected = "segments          3000 /s   in, 5000 /s out\n\
+            tcp                764     700 time_wait, 64 established\n\
+            tcp memory        1.2MB    2 without owner, 0 to accept\n\
+            sent again          42 /s   30 tail_probe, 12 rack\n\
+            recovery             4 /s   4 recovery\n";
+        assert!(text.contains(expected), "{text}");
+        assert!(!text.contains("cookies"), "{text}");
+        assert!(!shown(&[], 0).contains("tcp"), "without segments");
     }
 
     #[test]

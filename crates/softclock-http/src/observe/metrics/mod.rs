@@ -4,10 +4,12 @@
 //! - [`families`]: the metrics of a server of HTTP, and their meanings.
 //! - [`places`]: the connections that the endpoint keeps when there are too many.
 //! - [`runtimes`]: the metrics that all programs have.
+//! - [`stack`]: the metrics of a network stack of the program's own.
 //! - [`text`]: the format.
 
 pub(crate) mod endpoint;
 pub(crate) mod families;
 mod places;
 mod runtimes;
+mod stack;
 pub(crate) mod text;

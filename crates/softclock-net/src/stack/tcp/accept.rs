@@ -137,6 +137,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             }
             self.tcp_abort(now, TcpId(connection));
         }
+        let stats = listening.listener.stats();
+        self.tcp.tally.closed_listeners.add(stats);
         listening
             .listener
             .close(&mut self.tcp.shared)
@@ -177,6 +179,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         };
         if channel.push(frame, bytes).is_err() {
             self.drops.count(DropReason::ChannelFull);
+            self.tcp.tally.counts.handshakes_discarded += 1;
         }
         self.mark_listener_busy(id);
     }
@@ -317,6 +320,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         };
         let settings = listening.connection.clone();
         let connection = Connection::accepted(now, handshake, settings, mtu);
+        self.tcp.tally.add(connection.state());
         let mut endpoint = TcpEndpoint::new(connection);
         endpoint.listener = Some(id);
         let connection = self.tcp.connections.insert(endpoint);
@@ -327,7 +331,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.tcp_remove(connection);
             return self.drops.count(DropReason::TcpAcceptQueueFull);
         }
-        self.tcp.counts.accepted += 1;
+        self.tcp.tally.counts.accepted += 1;
         if core::mem::take(&mut listening.waits) {
             let woken = TcpWoken::Listener(TcpListenerId(id));
             self.tcp.woken.push_back(woken);

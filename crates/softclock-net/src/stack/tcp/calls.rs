@@ -6,14 +6,12 @@ use core::ops::Deref;
 
 use softclock_core::Instant;
 
-use super::{Interest, Listed, Owner, TcpCounts, TcpEndpoint, TcpError, TcpId, TcpWoken};
+use super::{Interest, Listed, Owner, TcpEndpoint, TcpError, TcpId, TcpWoken};
 use crate::demux::{Flow, Protocol};
-use crate::icmp::ErrorMessage;
 use crate::stack::slots::SlotId;
 use crate::stack::{BindError, FIRST_PORT, PORTS, Stack};
-use crate::tcp::connection::{Connection, Error, IcmpError};
+use crate::tcp::connection::{Connection, Error};
 use crate::tcp::payload::Payload;
-use crate::tcp::seq::Seq;
 use crate::tcp::settings::Settings;
 use crate::tcp::state::State;
 use crate::tcp::stats::ConnectionStats;
@@ -139,13 +137,15 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
         let mtu = self.mtu_of(now, flow.remote.0);
         let connection = Connection::connect(now, flow, settings, (iss, offset), mtu);
+        let state = connection.state();
         let endpoint = TcpEndpoint::new(connection);
         let id = self.tcp.connections.insert(endpoint);
         if self.table.connect(flow, id).is_err() {
             self.tcp.connections.remove(id);
             return Err(BindError::InUse);
         }
-        self.tcp.counts.opened += 1;
+        self.tcp.tally.add(state);
+        self.tcp.tally.counts.opened += 1;
         self.tcp.mark_ready(id);
         Ok(TcpId(id))
     }
@@ -239,7 +239,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp_process(now, id);
         let is_full = self.tcp.orphans >= self.settings.tcp.most_orphans;
         let is_there = self.tcp.connections.get(id.0).is_some();
-        self.tcp.counts.orphans_reset += u64::from(is_full && is_there);
+        self.tcp.tally.counts.orphans_reset += u64::from(is_full && is_there);
         self.tcp_leave(now, id.0, |connection| match is_full {
             true => connection.abort(),
             false => connection.close(now),
@@ -269,7 +269,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return self.tcp_remove(id);
         }
         self.tcp.orphans += 1;
-        let events = leave(&mut endpoint.connection);
+        let events = self.tcp.tally.observe(&mut endpoint.connection, leave);
         endpoint.connection.set_orphan();
         if endpoint.connection.state() == State::Closed && !events.is_over {
             self.tcp.orphans -= 1;
@@ -378,39 +378,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Some(self.tcp_connection(id)?.stats())
     }
 
-    /// The segments and connections of the stack so far.
-    pub const fn tcp_counts(&self) -> &TcpCounts {
-        &self.tcp.counts
-    }
-
-    /// The memory of all that has arrived and is not read, or waits to be sent or acknowledged, in bytes.
-    pub const fn tcp_memory(&self) -> usize {
-        self.tcp.memory
-    }
-
-    /// The connections by state, those in TIME-WAIT and those that are half open included. Looks at each connection.
-    pub fn tcp_states(&self) -> impl Iterator<Item = (State, usize)> {
-        let states = self
-            .tcp
-            .connections
-            .iter()
-            .map(|(_, endpoint)| endpoint.connection.state());
-        let mut counts = State::ALL.map(|state| (state, 0));
-        for state in states.filter(|&state| state != State::TimeWait) {
-            if let Some((_, count)) = counts.iter_mut().find(|(of, _)| *of == state) {
-                *count += 1;
-            }
-        }
-        for (state, count) in &mut counts {
-            match state {
-                State::TimeWait => *count += self.tcp.time_wait.len(),
-                State::SynReceived => *count += self.tcp.shared.half_open(),
-                _ => {}
-            }
-        }
-        counts.into_iter()
-    }
-
     /// Limits the rate at which a connection sends, in bytes a second; `None`: as congestion control allows.
     pub fn tcp_set_pace(&mut self, id: TcpId, bytes_per_second: Option<u64>) {
         if let Some(endpoint) = self.tcp.connections.get_mut(id.0) {
@@ -444,42 +411,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.tcp.mark_ready(id.0);
             self.tcp_settle(now, id.0);
         }
-    }
-
-    /// An ICMP error about a segment of the stack. Returns whether it names a connection, and one of its segments that
-    /// may be in flight.
-    pub(in crate::stack) fn tcp_on_icmp(&mut self, now: Instant, error: &ErrorMessage<'_>) -> bool {
-        let addresses = error.quoted.addresses;
-        let (Some((local, remote)), Some(sequence)) =
-            (error.quoted.ports, error.quoted.tcp_sequence())
-        else {
-            return false;
-        };
-        let flow = Flow {
-            protocol: Protocol::Tcp,
-            remote: (addresses.destination, remote),
-            local: (addresses.source, local),
-        };
-        let Some(id) = self.table.find_connected(&flow) else {
-            return false;
-        };
-        // The segments that have arrived say what is in flight.
-        self.tcp_drain(now, id);
-        let Some(endpoint) = self.tcp.connections.get_mut(id) else {
-            return false;
-        };
-        let events = endpoint.connection.on_icmp(&IcmpError {
-            kind: error.kind,
-            next_hop_mtu: error.next_hop_mtu,
-            sequence: Seq(sequence),
-        });
-        let is_believed = events.dropped.is_none();
-        let mut events = events;
-        // The caller counts the message.
-        events.dropped = None;
-        self.tcp_apply(now, id, events);
-        self.tcp_settle(now, id);
-        is_believed
     }
 
     /// The longest packet to a destination.

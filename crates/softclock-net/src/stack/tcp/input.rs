@@ -149,6 +149,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     && self.is_listener_full(id)
                 {
                     self.drops.count(DropReason::ChannelFull);
+                    self.tcp.tally.counts.handshakes_discarded += 1;
                     return;
                 }
                 self.queue(Some(EagerTarget::Tcp(target)), frame);
@@ -268,15 +269,16 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 Payload::copied(bytes.get(parsed.payload.clone()).unwrap_or_default())
             }
         };
-        self.tcp.counts.segments_received += 1;
+        let tally = &mut self.tcp.tally;
+        tally.counts.segments_received += 1;
+        tally.counts.sack_blocks += parsed.options.sack.as_slice().len() as u64;
         let connection = &mut endpoint.connection;
         let may_receive = connection.state().may_receive();
-        let events = connection.on_segment(
-            arrival,
-            (&parsed.header, &parsed.options),
-            payload,
-            self.tcp.shared.challenges(),
-        );
+        let challenges = self.tcp.shared.challenges();
+        let events = tally.observe(connection, |connection| {
+            let segment = (&parsed.header, &parsed.options);
+            connection.on_segment(arrival, segment, payload, challenges)
+        });
         if may_receive && !connection.state().may_receive() {
             // Tasks may wait for the peer's FIN behind bytes that are not read.
             self.tcp.wake_for_end(id);
@@ -327,7 +329,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.tcp.time_wait.insert(now, flow, last);
         }
         let has_failed = endpoint.connection.has_error();
-        self.tcp.counts.failed += u64::from(has_failed);
+        self.tcp.tally.counts.failed += u64::from(has_failed);
         // A connection that was reset before it was accepted is not worth accepting.
         if let Some(listener) = endpoint.listener.filter(|_| has_failed)
             && let Some(listening) = self.tcp.listeners.get_mut(listener)
@@ -344,6 +346,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Forgets a connection whose flow is free.
     pub(super) fn tcp_remove(&mut self, id: SlotId) {
         if let Some(endpoint) = self.tcp.connections.remove(id) {
+            self.tcp.tally.remove(endpoint.connection.state());
             if let Some(timer) = endpoint.timer {
                 self.tcp.wheel.cancel(timer);
             }

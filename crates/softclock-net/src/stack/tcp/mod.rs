@@ -28,9 +28,11 @@
 mod accept;
 mod arrivals;
 mod calls;
+mod icmp;
 mod input;
 mod output;
 mod settings;
+mod tally;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -46,6 +48,7 @@ use softclock_core::{Instant, TimerKey, TimerWheel};
 
 use self::accept::Listening;
 use self::arrivals::{Arrivals, SpareChannels};
+use self::tally::Tally;
 use super::endpoint::Arrived;
 use super::slots::{SlotId, Slots};
 use crate::channel::Channel;
@@ -61,6 +64,7 @@ use crate::tcp::time_wait::TimeWaitTable;
 
 pub(super) use input::TcpTarget;
 pub use settings::{TcpListenSettings, TcpSettings};
+pub use tally::{TcpCounts, TcpReport};
 
 /// The number of a connection in its stack. The number of a closed connection is never used again.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -100,28 +104,6 @@ pub enum TcpError {
     Failed(Error),
 }
 
-/// The segments and connections of a stack so far.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct TcpCounts {
-    /// Segments that were given to connections.
-    pub segments_received: u64,
-    /// Segments that were sent, retransmissions included.
-    pub segments_sent: u64,
-    /// Resets that were sent.
-    pub resets_sent: u64,
-    /// Connections that this end began to open.
-    pub opened: u64,
-    /// Handshakes that listeners completed.
-    pub accepted: u64,
-    /// Connections that failed.
-    pub failed: u64,
-    /// Connections that were reset on closing, since too many were without owners.
-    pub orphans_reset: u64,
-    /// Connections whose segments were processed by a timer, since the owner did not come.
-    pub late_owners: u64,
-}
-
 /// What a stack has for TCP.
 pub(super) struct Tcp<B> {
     /// The settings of connections without settings of their own.
@@ -159,7 +141,7 @@ pub(super) struct Tcp<B> {
     /// The latest time that the caller has given.
     latest: Instant,
     ports_given: u32,
-    counts: TcpCounts,
+    tally: Tally,
 }
 
 /// A connection and what the stack keeps with it.
@@ -269,7 +251,7 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
             orphans: 0,
             latest: Instant::ORIGIN,
             ports_given: 0,
-            counts: TcpCounts::default(),
+            tally: Tally::default(),
         }
     }
 

@@ -45,17 +45,25 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return false;
         };
         let connection = &mut endpoint.connection;
+        let tally = &mut self.tcp.tally;
         if !offloads {
-            let Some(sent) = connection.poll_transmit(now) else {
+            let Some(sent) = tally.observe(connection, |connection| connection.poll_transmit(now))
+            else {
                 return false;
             };
             self.tcp_emit(now, id, &sent, None);
             return true;
         }
-        let Some(train) = connection.poll_transmit_train(now, MOST_TRAIN_BYTES) else {
+        let Some(train) = tally.observe(connection, |connection| {
+            connection.poll_transmit_train(now, MOST_TRAIN_BYTES)
+        }) else {
             return false;
         };
-        self.tcp.counts.segments_sent += u64::from(train.segments - 1);
+        let more = u64::from(train.segments - 1);
+        tally.counts.segments_sent += more;
+        if let Some(cause) = train.segment.cause {
+            tally.counts.note_retransmitted(cause, more);
+        }
         let cut = (train.segments > 1).then_some(train.segment_bytes as u16);
         self.tcp_emit(now, id, &train.segment, Some(cut));
         if let Some(next) = &train.next {
@@ -76,6 +84,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let Some(endpoint) = self.tcp.connections.get(id) else {
             return;
         };
+        if let Some(cause) = sent.cause {
+            self.tcp.tally.counts.note_retransmitted(cause, 1);
+        }
         let flow = *endpoint.connection.flow();
         let settings = endpoint.connection.settings();
         let ecn = if sent.is_ecn_capable { ECN_CAPABLE } else { 0 };
@@ -110,7 +121,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return;
         }
         let is_reset = reply.header.flags.contains(Flags::RST);
-        self.tcp.counts.resets_sent += u64::from(is_reset);
+        self.tcp.tally.counts.resets_sent += u64::from(is_reset);
         let outgoing = outgoing(&reply.flow);
         let mut frame = self.begin(&outgoing, segment::header_bytes(&reply.options));
         let addresses = outgoing.addresses;
@@ -119,7 +130,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     fn tcp_transmit(&mut self, now: Instant, outgoing: &Outgoing, frame: Frame) {
-        self.tcp.counts.segments_sent += 1;
+        self.tcp.tally.counts.segments_sent += 1;
         if self.transmit(now, outgoing, frame, None).is_err() {
             self.drops.count(DropReason::NoRoute);
         }

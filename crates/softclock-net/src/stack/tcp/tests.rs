@@ -1,6 +1,7 @@
 //! Two stacks in virtual time.
 
 mod close;
+mod counts;
 mod link;
 mod offload;
 mod open;
@@ -114,6 +115,7 @@ impl Pair {
                 is_silent &= !host.has_work() && due.is_none_or(|due| due > self.now);
             }
             if is_silent {
+                self.hosts.iter().for_each(check_states);
                 return;
             }
         }
@@ -193,6 +195,18 @@ impl Pair {
     fn state(&self, host: usize, id: TcpId) -> Option<State> {
         self.hosts[host].tcp_state(id)
     }
+}
+
+/// Compares the count of connections by state with the connections themselves.
+fn check_states(host: &Host) {
+    let tcp = &host.tcp;
+    let mut states = State::ALL.map(|state| (state, 0));
+    for (_, endpoint) in tcp.connections.iter() {
+        states[endpoint.connection.state() as usize].1 += 1;
+    }
+    states[State::TimeWait as usize].1 = tcp.time_wait.len();
+    states[State::SynReceived as usize].1 += tcp.shared.half_open();
+    assert!(host.tcp_states().eq(states), "{states:?}");
 }
 
 /// The bytes of a stream, which tell each place from others.

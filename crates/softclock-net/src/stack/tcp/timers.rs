@@ -58,7 +58,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         };
         // No timer judges before the segments that have arrived are processed.
         if !endpoint.channel.is_empty() {
-            self.tcp.counts.late_owners += 1;
+            self.tcp.tally.counts.late_owners += 1;
             self.tcp_drain(now, id);
         }
         if let Some(endpoint) = self.tcp.connections.get_mut(id)
@@ -67,7 +67,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 .next_timeout()
                 .is_some_and(|due| due <= now)
         {
-            let events = endpoint.connection.on_timer(now);
+            let tally = &mut self.tcp.tally;
+            let connection = &mut endpoint.connection;
+            let events = tally.observe(connection, |connection| connection.on_timer(now));
             self.tcp.mark_ready(id);
             self.tcp_apply(now, id, events);
         }

@@ -7,6 +7,7 @@ use softclock_core::Instant;
 
 use super::{TcpError, TcpId};
 use crate::stack::Stack;
+use crate::tcp::connection::Connection;
 use crate::tcp::state::State;
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
@@ -79,7 +80,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if let Some(error) = connection.take_error() {
             return Err(TcpError::Failed(error));
         }
-        connection.shutdown_write();
+        let tally = &mut self.tcp.tally;
+        tally.observe(connection, Connection::shutdown_write);
         self.tcp.mark_ready(id.0);
         Ok(())
     }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use super::{Connection, Phase};
 use crate::tcp::payload::Payload;
 use crate::tcp::receive::Receiver;
-use crate::tcp::send::Sender;
+use crate::tcp::send::{SendEvents, Sender};
 use crate::tcp::seq::Seq;
 use crate::tcp::settings::Settings;
 use crate::tcp::state::State;
@@ -157,6 +157,14 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     /// The memory of the bytes that have arrived.
     pub fn received_memory_bytes(&self) -> usize {
         self.receiver().map_or(0, Receiver::memory_bytes)
+    }
+
+    /// Takes what has happened to the sending half since the last call.
+    pub fn take_events(&mut self) -> SendEvents {
+        match &mut self.phase {
+            Phase::Open(open) => open.sender.take_events(),
+            _ => SendEvents::default(),
+        }
     }
 
     /// The counters, and the state of congestion control.

@@ -157,13 +157,14 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     }
 
     /// An error that the network has reported about a segment with this sequence number. Believed only if the segment
-    /// may be in flight (RFC 5927, 4.1). Established connections survive all but "packet too big", which shortens their
-    /// segments (RFC 5927, 5 and 7; RFC 9293, 3.9.2.2).
+    /// may be in flight (RFC 5927, 4.1). Established connections survive all errors: "packet too big" shortens their
+    /// segments (RFC 5927, 5 and 7; RFC 9293, 3.9.2.2), and the last of the others is what the owner learns if the
+    /// connection times out before the peer is heard again.
     pub fn on_icmp(&mut self, error: &IcmpError) -> Events {
-        if !self.is_in_flight(error.sequence) {
+        if !self.may_be_about(error) {
             return Events::dropped(DropReason::IcmpIgnored);
         }
-        let reported = match error.kind {
+        let (reported, is_hard) = match error.kind {
             ErrorKind::PacketTooBig => {
                 return match error.next_hop_mtu {
                     Some(mtu) => self.on_path_mtu(mtu),
@@ -172,29 +173,42 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             }
             // A filter on the path refuses the connection as the peer may.
             ErrorKind::PortUnreachable | ErrorKind::ProtocolUnreachable | ErrorKind::Prohibited => {
-                Error::Refused
+                (Error::Refused, true)
             }
-            ErrorKind::NetUnreachable | ErrorKind::HostUnreachable => Error::Unreachable,
-            _ => return Events::dropped(DropReason::IcmpIgnored),
+            ErrorKind::NetUnreachable => (Error::NetworkUnreachable, false),
+            ErrorKind::HostUnreachable
+            | ErrorKind::HopLimitExceeded
+            | ErrorKind::ReassemblyTimeExceeded => (Error::Unreachable, false),
+            ErrorKind::ParameterProblem | ErrorKind::Other => {
+                return Events::dropped(DropReason::IcmpIgnored);
+            }
         };
-        match (&mut self.phase, error.kind) {
-            // A hard error ends an attempt to connect; a soft one is the reason given if it fails (RFC 5461).
-            (
-                Phase::Opening(_),
-                ErrorKind::PortUnreachable | ErrorKind::ProtocolUnreachable | ErrorKind::Prohibited,
-            ) => self.fail(reported),
-            (Phase::Opening(opening), _) => {
-                opening.reported = Some(reported);
-                Events::default()
-            }
-            _ => Events::dropped(DropReason::IcmpIgnored),
+        // A hard error ends an attempt to connect. All others are the reason given if the connection times out (RFC 1122,
+        // 4.2.3.9; RFC 5461).
+        if is_hard && matches!(self.phase, Phase::Opening(_)) {
+            return self.fail(reported);
         }
+        self.reported = Some(reported);
+        Events::default()
     }
 
-    fn is_in_flight(&self, sequence: Seq) -> bool {
+    /// The error of a connection whose peer does not answer.
+    pub(super) fn reason_of_timeout(&self) -> Error {
+        self.reported.unwrap_or(Error::TimedOut)
+    }
+
+    /// Whether the segment that an error quotes may be under way. Probes of an idle connection and of a closed window lie
+    /// at the edges of what is in flight; none of them is too long for a path.
+    fn may_be_about(&self, error: &IcmpError) -> bool {
+        let sequence = error.sequence;
         match &self.phase {
             Phase::Opening(opening) => sequence == opening.iss(),
-            Phase::Open(open) => sequence.is_within(open.sender.una(), open.sender.next()),
+            Phase::Open(open) => {
+                let next = open.sender.next();
+                let is_at_edge = sequence == next || sequence == next - 1;
+                sequence.is_within(open.sender.una(), next)
+                    || (is_at_edge && error.kind != ErrorKind::PacketTooBig)
+            }
             Phase::Failed => false,
         }
     }

@@ -99,6 +99,8 @@ pub struct Connection<B> {
     mtu: u16,
     state: State,
     error: Option<Error>,
+    /// The last error that the network has reported since the peer was heard: the reason if the connection times out.
+    reported: Option<Error>,
     /// Whether the owner is gone.
     is_orphan: bool,
     /// Whether the owner has closed its half before the handshake was complete.
@@ -181,8 +183,10 @@ pub enum Error {
     Reset,
     /// The peer did not answer in time (ETIMEDOUT).
     TimedOut,
-    /// A router has no way to the peer (EHOSTUNREACH).
+    /// The peer did not answer in time, and a router had reported that it cannot be reached (EHOSTUNREACH).
     Unreachable,
+    /// The same, with a report that no route leads to its network (ENETUNREACH).
+    NetworkUnreachable,
 }
 
 impl fmt::Display for Error {
@@ -192,6 +196,7 @@ impl fmt::Display for Error {
             Self::Reset => "the peer has reset the connection",
             Self::TimedOut => "the peer did not answer in time",
             Self::Unreachable => "the peer is unreachable",
+            Self::NetworkUnreachable => "the peer's network is unreachable",
         })
     }
 }
@@ -252,6 +257,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
             state: State::Closed,
             error: None,
+            reported: None,
             is_orphan: false,
             is_closing_early: false,
         }

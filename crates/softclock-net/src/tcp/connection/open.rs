@@ -17,7 +17,7 @@ use crate::tcp::payload::Payload;
 use crate::tcp::peer::{Ecn, Offer, PeerOptions, mss_of_mtu};
 use crate::tcp::receive::Receiver;
 use crate::tcp::segment::{Flags, Header, Reply};
-use crate::tcp::send::Sender;
+use crate::tcp::send::{RetransmissionCause, Sender};
 use crate::tcp::seq::Seq;
 use crate::tcp::settings::Settings;
 use crate::tcp::state::State;
@@ -34,8 +34,6 @@ pub(super) struct Opening {
     repeated: u8,
     /// Whether a SYN or a SYN-ACK must be sent now.
     is_due: bool,
-    /// The last error that the network reported: the reason if the handshake fails.
-    pub(super) reported: Option<Error>,
 }
 
 /// What both ends know of each other after the handshake.
@@ -68,7 +66,6 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             sent: now,
             repeated: 0,
             is_due: true,
-            reported: None,
         });
         connection.state = State::SynSent;
         connection
@@ -327,8 +324,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             return Events::default();
         };
         if opening.repeated >= retries {
-            let error = opening.reported.unwrap_or(Error::TimedOut);
-            return self.fail(error);
+            return self.fail(self.reason_of_timeout());
         }
         opening.repeated += 1;
         opening.is_due = true;
@@ -374,7 +370,10 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             window: self.settings.receive.syn_window(),
             ..self.header(flags)
         };
-        Some(Outgoing::without_payload(header, options))
+        Some(Outgoing {
+            cause: (repeated > 0).then_some(RetransmissionCause::Timeout),
+            ..Outgoing::without_payload(header, options)
+        })
     }
 }
 

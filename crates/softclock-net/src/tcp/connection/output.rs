@@ -8,7 +8,7 @@ use softclock_core::Instant;
 use super::{Connection, Open, Phase};
 use crate::tcp::receive::AckNeed;
 use crate::tcp::segment::{Flags, Header, Options, SackBlocks, Timestamps, header_bytes};
-use crate::tcp::send::{Transmit, TransmitKind};
+use crate::tcp::send::{RetransmissionCause, Transmit, TransmitKind};
 use crate::tcp::state::State;
 
 /// A segment to send. [`Connection::copy_payload`] appends its payload.
@@ -22,6 +22,8 @@ pub struct Outgoing {
     pub length: u32,
     /// Whether the packet may be marked instead of dropped: ECT(0) (RFC 3168, 6.1.5: new data only).
     pub is_ecn_capable: bool,
+    /// Why it is sent again, if it was sent before.
+    pub cause: Option<RetransmissionCause>,
 }
 
 impl Outgoing {
@@ -31,6 +33,7 @@ impl Outgoing {
             options,
             length: 0,
             is_ecn_capable: false,
+            cause: None,
         }
     }
 }
@@ -87,6 +90,7 @@ impl<B: Deref<Target = [u8]>> Open<B> {
         let mut outgoing = self.segment(header, timestamp, transmit.length, mss);
         outgoing.header.sequence = transmit.seq;
         outgoing.length = transmit.length;
+        outgoing.cause = transmit.cause;
         let flags = &mut outgoing.header.flags;
         if transmit.push {
             *flags |= Flags::PSH;

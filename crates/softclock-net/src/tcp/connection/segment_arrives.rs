@@ -164,6 +164,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             }
             AckVerdict::New | AckVerdict::Duplicate | AckVerdict::Old => {}
         }
+        self.reported = None;
         let mut events = Events {
             is_writable: acked.room,
             ..Events::default()
@@ -283,6 +284,10 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             let is_old = times.is_some_and(|times| paws.is_old(arrived, times.value));
             if is_old {
                 self.acknowledge_if_allowed(now, length, limiter);
+                // An original that its retransmission has overtaken: the peer learns that it was needless.
+                if segment.length > 0 {
+                    self.receiver.on_unacceptable(seq, segment.length);
+                }
             }
             // Once negotiated, all segments carry time stamps (RFC 7323, 3.2).
             if is_old || (times.is_none() && self.flags.requires_timestamps) {

@@ -4,7 +4,7 @@ use core::ops::Deref;
 
 use softclock_core::Instant;
 
-use super::{Connection, Error, Events, Phase};
+use super::{Connection, Events, Phase};
 use crate::due::earliest;
 use crate::tcp::keepalive::Due;
 use crate::tcp::path_mtu;
@@ -58,7 +58,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             return match self.state {
                 // The peer has acknowledged all and does not close: it is not told, as it may not exist any more.
                 State::FinWait2 => self.end(),
-                _ => self.reset(Error::TimedOut),
+                _ => self.reset(self.reason_of_timeout()),
             };
         }
         let keep_alive = self.settings.keep_alive;
@@ -67,7 +67,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             return Events::default();
         };
         match open.sender.on_timer(now) {
-            TimerOutcome::GiveUp => return self.reset(Error::TimedOut),
+            TimerOutcome::GiveUp => return self.reset(self.reason_of_timeout()),
             TimerOutcome::Nothing | TimerOutcome::Retransmit => {}
         }
         if open.receiver.next_ack_at().is_some_and(|due| due <= now) {
@@ -77,7 +77,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             match open.probes.on_timer(now, &keep_alive) {
                 Due::Nothing => {}
                 Due::Probe => open.flags.is_probe_due = true,
-                Due::Fail => return self.reset(Error::TimedOut),
+                Due::Fail => return self.reset(self.reason_of_timeout()),
             }
         }
         self.escape_black_hole();

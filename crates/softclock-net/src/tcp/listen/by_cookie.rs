@@ -53,10 +53,11 @@ impl<T: PartialEq> Listener<T> {
             .then(|| self.peer_of_cookie(shared, arrived, &flow, segment, numbers))
             .flatten();
         let Some(peer) = peer else {
+            self.stats.cookies_refused += u64::from(is_possible);
             return refuse(flow, segment, DropReason::TcpBadCookie);
         };
         if self.complete.is_full() {
-            return Outcome::Dropped(DropReason::TcpAcceptQueueFull);
+            return self.refuse_as_full();
         }
         self.stats.cookies_accepted += 1;
         Outcome::Completed(self.handshake(shared, flow, numbers, peer, segment, arrived))

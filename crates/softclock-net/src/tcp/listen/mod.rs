@@ -121,7 +121,7 @@ impl<T: PartialEq> Listener<T> {
     ) -> Outcome {
         // A listener that does not accept costs as little as possible (LRP, section 3.4).
         if self.complete.is_full() {
-            return Outcome::Dropped(DropReason::TcpAcceptQueueFull);
+            return self.refuse_as_full();
         }
         if self.settings.drops_syn_fin && syn.header.flags.contains(Flags::FIN) {
             return Outcome::Dropped(DropReason::TcpState);
@@ -145,6 +145,7 @@ impl<T: PartialEq> Listener<T> {
             }
             CookieUse::Never if is_full => {
                 if !self.half_open.remove_oldest() {
+                    self.stats.syn_queue_full += 1;
                     return Outcome::Dropped(DropReason::TcpSynQueueFull);
                 }
                 shared.half_open -= 1;
@@ -183,7 +184,7 @@ impl<T: PartialEq> Listener<T> {
         }
         // The record stays: with the SYN-ACK, the peer sends its acknowledgment again.
         if self.complete.is_full() {
-            return Outcome::Dropped(DropReason::TcpAcceptQueueFull);
+            return self.refuse_as_full();
         }
         let round_trip = self.half_open.round_trip(&half_open, arrived);
         self.half_open.remove(place);
@@ -393,6 +394,12 @@ impl<T: PartialEq> Listener<T> {
             ..Options::default()
         };
         Outcome::Refused(reply.with_options(options), reason)
+    }
+
+    /// Drops a segment since as many connections wait to be accepted as the backlog allows.
+    fn refuse_as_full(&mut self) -> Outcome {
+        self.stats.accept_queue_full += 1;
+        Outcome::Dropped(DropReason::TcpAcceptQueueFull)
     }
 
     fn handshake(

@@ -65,8 +65,29 @@ pub struct ListenStats {
     pub cookies_sent: u64,
     /// Handshakes that were completed by a cookie.
     pub cookies_accepted: u64,
+    /// Acknowledgments that hold no valid cookie, while cookies were in use.
+    pub cookies_refused: u64,
+    /// SYNs, and acknowledgments that would have completed a handshake, that were dropped since too many connections
+    /// waited to be accepted.
+    pub accept_queue_full: u64,
+    /// SYNs that were dropped since too many connections were half open, and none could give way.
+    pub syn_queue_full: u64,
     /// Half-open connections that gave way to new ones.
     pub displaced: u64,
     /// Half-open connections whose SYN-ACK was never acknowledged.
     pub timed_out: u64,
+}
+
+impl ListenStats {
+    /// Adds the counts of another listener.
+    pub const fn add(&mut self, other: &Self) {
+        self.retransmitted += other.retransmitted;
+        self.cookies_sent += other.cookies_sent;
+        self.cookies_accepted += other.cookies_accepted;
+        self.cookies_refused += other.cookies_refused;
+        self.accept_queue_full += other.accept_queue_full;
+        self.syn_queue_full += other.syn_queue_full;
+        self.displaced += other.displaced;
+        self.timed_out += other.timed_out;
+    }
 }

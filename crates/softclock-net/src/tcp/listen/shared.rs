@@ -4,7 +4,7 @@ use softclock_core::Instant;
 
 use super::{FlowSecrets, SharedSettings};
 use crate::demux::{Flow, HashKey};
-use crate::tcp::challenge::ChallengeLimiter;
+use crate::tcp::challenge::{ChallengeCounts, ChallengeLimiter};
 
 /// The state that all listeners of a stack share: secrets and limits.
 pub struct Shared {
@@ -36,6 +36,11 @@ impl Shared {
     /// The limit on challenge ACKs, which connections share.
     pub const fn challenges(&mut self) -> &mut ChallengeLimiter {
         &mut self.challenges
+    }
+
+    /// The challenge ACKs of connections, listeners and TIME-WAIT so far.
+    pub const fn challenge_counts(&self) -> ChallengeCounts {
+        self.challenges.counts()
     }
 
     /// The number of half-open connections of all listeners.

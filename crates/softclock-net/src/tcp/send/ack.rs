@@ -8,7 +8,7 @@ use super::delivery::{Delivery, Facts};
 use super::rack::{Detection, Situation};
 use super::timers::Wait;
 use super::tlp::ProbeEnd;
-use super::{Ack, AckVerdict, Acked, Early, Fin, Flight, Phase, Sender, Timer};
+use super::{Ack, AckVerdict, Acked, Early, Fin, Flight, Phase, SendEvent, Sender, Timer};
 use crate::tcp::congestion::CongestionAck;
 use crate::tcp::segment::SackBlock;
 use crate::tcp::seq::Seq;
@@ -149,16 +149,19 @@ impl Sender {
             return;
         };
         self.stats.duplicates = self.stats.duplicates.wrapping_add(1);
+        self.events.note(SendEvent::Duplicate);
         if self.stats.duplicates > self.stats.retransmissions {
             return;
         }
         // A probe is sent by timeout, so its duplicate says nothing about reordering.
         if !self.tail_probe.is_of(twice.end) {
             let una = self.una.max(event.ack.acknowledgment);
-            self.reordering.on_duplicate(una, self.next);
+            if self.reordering.on_duplicate(una, self.next) {
+                self.events.note(SendEvent::ReorderingWindow);
+            }
         }
         if self.undo.on_duplicate(twice.start, twice.end) {
-            self.take_back();
+            self.take_back(SendEvent::UndoneByDuplicates);
         }
     }
 
@@ -169,6 +172,9 @@ impl Sender {
             .tail_probe
             .on_ack(event.ack.acknowledgment, twice, is_bare);
         // RFC 8985, 7.4.2: a loss was repaired so fast that it caused no recovery. It is congestion all the same.
+        if end == ProbeEnd::Repair {
+            self.events.note(SendEvent::TailRepair);
+        }
         if end == ProbeEnd::Repair && self.phase == Phase::Open {
             self.controller
                 .on_loss(event.now, event.flight_before, self.next);
@@ -185,12 +191,10 @@ impl Sender {
         let delivery = self.deliver(flight, event);
         let rtt = self.sample(&delivery, event);
         self.una = self.una.max(event.ack.acknowledgment);
-        if event.is_advance() {
-            flight.progress = event.now;
-        }
         if delivery.is_reordered {
             self.reordering.on_reordered();
             self.stats.reorderings = self.stats.reorderings.wrapping_add(1);
+            self.events.note(SendEvent::Reordering);
         }
         flight.rack.on_delivery(&delivery, event.arrived);
         self.look_for_needless_timeout(flight, &delivery, event);
@@ -316,6 +320,9 @@ impl Sender {
             .controller
             .on_ecn(event.now, event.flight_before, self.next);
         self.flags.reports_reduction |= is_reduced;
+        if is_reduced {
+            self.events.note(SendEvent::CongestionMark);
+        }
     }
 
     fn grow(
@@ -386,6 +393,10 @@ impl Sender {
         if bytes > 0 {
             self.queue.release(self.una.min(self.queue.end()));
             self.short_end = self.short_end.max(self.una);
+            self.waits_since = match self.is_all_acked() {
+                true => Instant::FAR_FUTURE,
+                false => event.now,
+            };
         }
         if self.flight.is_none() {
             self.close_flight();

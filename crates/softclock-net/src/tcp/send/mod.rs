@@ -9,7 +9,7 @@
 //! - `rtt`, `rack`, `tlp`: round trips, losses by time, probes. `prr`: the window during fast recovery (RFC 9937).
 //!   `pace`: the pacer.
 //! - `undo`: reductions that can be taken back.
-//! - `ack`, `recovery`, `transmit`, `timers`: the events of a sender.
+//! - `ack`, `recovery`, `transmit`, `timers`, `narrow`: the events of a sender; `events`: their names for counters.
 //!
 //! An idle sender holds no memory outside itself: what belongs to a flight is allocated with its first segment, and
 //! freed when everything is acknowledged.
@@ -34,12 +34,15 @@ use settings::Limits;
 use tlp::TailProbe;
 use undo::Undo;
 
+pub use events::{RetransmissionCause, SendEvent, SendEvents};
 pub use settings::{ClockUnit, SendSettings};
 pub use stats::SendStats;
 pub use types::{Ack, AckVerdict, Acked, TimerOutcome, Transmit, TransmitKind};
 
 mod ack;
 mod delivery;
+mod events;
+mod narrow;
 mod pace;
 mod prr;
 mod queue;
@@ -110,6 +113,9 @@ pub struct Sender {
     timer_at: Instant,
     /// When the pacer allows the segment that waits for it; [`Instant::FAR_FUTURE`] if none waits.
     paced_at: Instant,
+    /// Since when the peer has not acknowledged more, although there is something to acknowledge or to send;
+    /// [`Instant::FAR_FUTURE`] if there is nothing.
+    waits_since: Instant,
     /// SND.UNA, SND.NXT, SND.WND, and the segment of the last window update (SND.WL1, SND.WL2).
     una: Seq,
     next: Seq,
@@ -128,6 +134,8 @@ pub struct Sender {
     /// The timeouts since the peer was last heard from.
     unanswered: u8,
     flags: Flags,
+    /// What has happened since the caller last asked.
+    events: SendEvents,
 }
 
 /// Conditions of a sender that are either true or not.
@@ -161,8 +169,6 @@ struct Flight {
     recovery_point: Seq,
     /// When, and for what, to look before the retransmission timeout.
     early: Option<(Instant, Early)>,
-    /// When SND.UNA last advanced.
-    progress: Instant,
     /// Data before this position was sent while the congestion window was full.
     limited_until: Seq,
     /// Duplicate acknowledgments, without SACK, and the bytes that they are presumed to have delivered.
@@ -170,10 +176,12 @@ struct Flight {
     presumed: u32,
     /// The state of the search for needless timeouts.
     spurious: Spurious,
+    /// SND.NXT when the path was last found too narrow for segments of this flight.
+    narrowed: Option<Seq>,
 }
 
 impl Flight {
-    fn new(una: Seq, now: Instant) -> Box<Self> {
+    fn new(una: Seq) -> Box<Self> {
         Box::new(Self {
             board: Scoreboard::new(una),
             rack: Rack::new(una),
@@ -181,11 +189,11 @@ impl Flight {
             reduction: Reduction::default(),
             recovery_point: una,
             early: None,
-            progress: now,
             limited_until: una,
             duplicates: 0,
             presumed: 0,
             spurious: Spurious::No,
+            narrowed: None,
         })
     }
 
@@ -269,6 +277,7 @@ impl Sender {
             tail_probe: TailProbe::default(),
             timer_at: now,
             paced_at: Instant::FAR_FUTURE,
+            waits_since: Instant::FAR_FUTURE,
             una: next,
             next,
             window,
@@ -286,6 +295,7 @@ impl Sender {
                 has_ecn: peer.ecn != Ecn::Off,
                 ..Flags::default()
             },
+            events: SendEvents::default(),
         }
     }
 
@@ -417,6 +427,7 @@ impl Sender {
         self.queue = SendQueue::new(self.next);
         self.timer = Timer::Off;
         self.paced_at = Instant::FAR_FUTURE;
+        self.waits_since = Instant::FAR_FUTURE;
     }
 
     /// The smoothed round-trip time, once there is a sample.
@@ -427,6 +438,12 @@ impl Sender {
     /// The retransmission timeout, without backing off.
     pub fn timeout(&self) -> Duration {
         self.rtt.timeout(&self.limits)
+    }
+
+    /// Takes what has happened since the last call: call it after each other one that may change something, as each
+    /// event is noted once.
+    pub fn take_events(&mut self) -> SendEvents {
+        core::mem::take(&mut self.events)
     }
 
     /// Counters from the start of the connection.
@@ -445,40 +462,9 @@ impl Sender {
         self.limits.has_nagle = has_nagle;
     }
 
-    /// Sets the time without progress after which the connection is given up.
+    /// Sets the time without progress after which the connection is given up. Counts for a wait that has begun, too.
     pub fn set_user_timeout(&mut self, user_timeout: Option<Duration>) {
         self.limits.set_user_timeout(user_timeout);
-    }
-
-    /// Sets the longest payload of a segment, with the length of all options already taken off. Longer segments in
-    /// flight are cut when they are sent again.
-    pub fn set_mss(&mut self, mss: u16) {
-        self.mss = mss.max(1);
-        self.controller.set_mss(self.mss);
-    }
-
-    /// Learns that the path is narrower than a segment in flight (RFC 1191, 8201): sets the longest payload, and takes
-    /// the longer segments in flight for lost, without a response of congestion control. What is lost is divided anew, so
-    /// that it leaves in full segments.
-    pub fn on_too_big(&mut self, mss: u16) {
-        self.set_mss(mss);
-        let most = u32::from(self.mss);
-        let Some(flight) = self.flight.as_deref_mut() else {
-            return;
-        };
-        let mut has_longer = false;
-        for index in 0..flight.board.records.len() {
-            let record = flight.board.records.get(index);
-            if record.is_some_and(|record| record.payload() > most) {
-                has_longer = true;
-                if flight.board.mark_lost(index) > 0 {
-                    self.flags.forces_retransmission = true;
-                }
-            }
-        }
-        if has_longer {
-            flight.board.divide_lost(most);
-        }
     }
 
     /// What the buffer takes at present: twice the congestion window, within the settings.

@@ -142,8 +142,9 @@ impl Rack {
 /// flights.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reordering {
-    /// SND.NXT when the window last grew: it grows once in a round trip.
-    round: Option<Seq>,
+    /// SND.NXT when the window last grew, until that is acknowledged: it grows once in a round trip.
+    round: Seq,
+    has_grown_in_round: bool,
     /// The window in quarters of the least round trip.
     multiplier: u8,
     /// The recoveries after which the window is reset.
@@ -165,7 +166,8 @@ pub(super) struct Situation {
 impl Reordering {
     pub(super) const fn new() -> Self {
         Self {
-            round: None,
+            round: Seq(0),
+            has_grown_in_round: false,
             multiplier: 1,
             persist: 0,
             is_seen: false,
@@ -179,20 +181,22 @@ impl Reordering {
 
     /// The peer reports a duplicate: a retransmission was needless, so the window was too short. The original was late,
     /// which is reordering, although RFC 8985 counts only segments that were not sent again: without this, three
-    /// duplicates would close the window again and again.
-    pub(super) fn on_duplicate(&mut self, una: Seq, next: Seq) {
+    /// duplicates would close the window again and again. Returns whether the window has grown.
+    pub(super) fn on_duplicate(&mut self, una: Seq, next: Seq) -> bool {
         self.is_seen = true;
-        let is_new_round = self.round.is_none_or(|round| round.is_at_or_before(una));
+        let is_new_round = !self.has_grown_in_round || self.round.is_at_or_before(una);
         if is_new_round {
-            self.round = Some(next);
+            self.round = next;
+            self.has_grown_in_round = true;
             self.multiplier = self.multiplier.saturating_add(1);
             self.persist = PERSIST;
         }
+        is_new_round
     }
 
     /// The round of the last growth is over: later positions are compared afresh, also after 2^31 bytes.
     pub(super) fn on_advance(&mut self, una: Seq) {
-        self.round = self.round.filter(|&round| una.is_before(round));
+        self.has_grown_in_round &= una.is_before(self.round);
     }
 
     /// A recovery has ended.

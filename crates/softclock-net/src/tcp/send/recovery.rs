@@ -7,7 +7,7 @@ use super::delivery::Delivery;
 use super::prr::{Progress, Reduction};
 use super::rack::Detection;
 use super::scoreboard::RecordState;
-use super::{Flight, Phase, Sender, Spurious, TimerOutcome};
+use super::{Flight, Phase, SendEvent, Sender, Spurious, TimerOutcome};
 
 impl Sender {
     /// Ends a recovery when all that was in flight at its beginning has arrived.
@@ -58,6 +58,7 @@ impl Sender {
         self.tail_probe.abandon();
         self.phase = Phase::Recovery;
         self.stats.recoveries = self.stats.recoveries.wrapping_add(1);
+        self.events.note(SendEvent::Recovery);
         flight.recovery_point = self.next;
         flight.reduction = Reduction::begin(size);
         self.flags.forces_retransmission = true;
@@ -87,14 +88,11 @@ impl Sender {
     /// RFC 6298, 5.4 to 5.6, with the marking of RFC 8985, 6.3.
     pub(super) fn on_timeout(&mut self, flight: &mut Flight, now: Instant) -> TimerOutcome {
         self.unanswered = self.unanswered.saturating_add(1);
-        let is_too_long = self
-            .limits
-            .user_timeout()
-            .is_some_and(|most| flight.progress + most <= now);
-        if self.unanswered > self.limits.retries || is_too_long {
+        if self.unanswered > self.limits.retries {
             return TimerOutcome::GiveUp;
         }
         self.stats.timeouts = self.stats.timeouts.wrapping_add(1);
+        self.events.note(SendEvent::Timeout);
         let in_flight = self.flight_size();
         self.mark_timed_out(flight, now);
 
@@ -133,6 +131,7 @@ impl Sender {
         let first = board.records.front().map(|record| record.state);
         if first == Some(RecordState::Sacked) {
             board.forget_sacked();
+            self.events.note(SendEvent::Reneging);
         }
         let situation = self.situation(flight);
         let window = self.reordering.window(&situation);
@@ -162,8 +161,10 @@ impl Sender {
         let is_for_original = event.is_advance()
             && delivery.has_retransmission
             && self.undo.is_for_original(event.ack.echo);
-        if is_for_original || self.is_needless_timeout(flight, delivery, event) {
-            self.withdraw(flight);
+        if is_for_original {
+            self.withdraw(flight, SendEvent::UndoneByTimestamps);
+        } else if self.is_needless_timeout(flight, delivery, event) {
+            self.withdraw(flight, SendEvent::UndoneByForwardRto);
         }
     }
 
@@ -192,13 +193,13 @@ impl Sender {
     }
 
     /// Ends a recovery as needless: what was taken for lost is under way.
-    fn withdraw(&mut self, flight: &mut Flight) {
+    fn withdraw(&mut self, flight: &mut Flight, event: SendEvent) {
         flight.board.unmark_lost();
         flight.spurious = Spurious::No;
         flight.presumed = 0;
         self.flags.forces_retransmission = false;
         self.backoff = 0;
-        self.take_back();
+        self.take_back(event);
     }
 
     /// The next new segment says that the window was reduced, for whatever reason (RFC 3168, 6.1.2).
@@ -207,7 +208,8 @@ impl Sender {
     }
 
     /// Takes the last reduction of the window back.
-    pub(super) fn take_back(&mut self) {
+    pub(super) fn take_back(&mut self, event: SendEvent) {
+        self.events.note(event);
         if self.phase == Phase::Recovery {
             self.reordering.on_reordered();
         }

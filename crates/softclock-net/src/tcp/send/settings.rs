@@ -38,8 +38,9 @@ pub struct SendSettings {
     /// The timeouts in a row, without an answer, after which the connection is given up. The default is 15, as in Linux
     /// (`tcp_retries2`): about 15 minutes, beyond the 100 s of RFC 1122, 4.2.3.5.
     pub retries: u8,
-    /// The time without progress after which the connection is given up (RFC 5482), rounded up to 100 ms, at most
-    /// 109 minutes. The default is none.
+    /// The user timeout (RFC 9293, 3.9.1, and RFC 5482): the time for which data may wait to be acknowledged, or to be
+    /// sent because the peer's window is closed, without any progress. Then the connection is given up, also if the peer
+    /// answers probes of its window. Rounded up to 100 ms, at most 109 minutes. The default is none.
     pub user_timeout: Option<Duration>,
     /// Whether a short segment waits while another short segment is in flight (RFC 9293, 3.7.4, in Minshall's form). The
     /// default is yes.

@@ -20,6 +20,9 @@ pub(super) enum Wait {
 impl Sender {
     /// Processes the timers that have expired. All segments that arrived before `now` must have been processed.
     pub fn on_timer(&mut self, now: Instant) -> TimerOutcome {
+        if self.gives_up_at().is_some_and(|at| at <= now) {
+            return TimerOutcome::GiveUp;
+        }
         if self.paced_at <= now {
             self.paced_at = Instant::FAR_FUTURE;
         }
@@ -51,7 +54,14 @@ impl Sender {
         let timer = (self.timer != Timer::Off).then_some(self.timer_at);
         let early = self.flight.as_ref().and_then(|flight| flight.early);
         let paced = (self.paced_at < Instant::FAR_FUTURE).then_some(self.paced_at);
-        earliest([timer, early.map(|(at, _)| at), paced])
+        earliest([timer, early.map(|(at, _)| at), paced, self.gives_up_at()])
+    }
+
+    /// When the user timeout ends the connection (RFC 9293, 3.9.1, and RFC 5482), unless the peer acknowledges more. Data
+    /// that cannot be sent since the window is closed waits, too.
+    fn gives_up_at(&self) -> Option<Instant> {
+        let most = self.limits.user_timeout()?;
+        (self.waits_since < Instant::FAR_FUTURE).then(|| self.waits_since + most)
     }
 
     fn on_early(&mut self, early: Early, now: Instant) -> TimerOutcome {

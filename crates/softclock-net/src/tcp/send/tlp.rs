@@ -10,9 +10,18 @@ use crate::tcp::seq::Seq;
 /// The probe that is not yet accounted for.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct TailProbe {
-    /// SND.NXT after the probe (TLP.end_seq).
-    end: Option<Seq>,
-    is_retransmission: bool,
+    /// SND.NXT after the probe (TLP.end_seq), if there is one.
+    end: Seq,
+    kind: Kind,
+}
+
+/// What was sent as a probe.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Kind {
+    #[default]
+    None,
+    NewData,
+    Retransmission,
 }
 
 /// How a probe ends.
@@ -28,22 +37,25 @@ pub(super) enum ProbeEnd {
 
 impl TailProbe {
     pub(super) fn is_open(&self) -> bool {
-        self.end.is_some()
+        self.kind != Kind::None
     }
 
     /// Whether a segment that ends at this position is the probe.
     pub(super) fn is_of(&self, end: Seq) -> bool {
-        self.end == Some(end)
+        self.is_open() && self.end == end
     }
 
     pub(super) fn begin(&mut self, next: Seq, is_retransmission: bool) {
-        self.end = Some(next);
-        self.is_retransmission = is_retransmission;
+        self.end = next;
+        self.kind = match is_retransmission {
+            true => Kind::Retransmission,
+            false => Kind::NewData,
+        };
     }
 
-    /// A recovery takes over.
+    /// A recovery takes over, or the probe is accounted for.
     pub(super) fn abandon(&mut self) {
-        self.end = None;
+        self.kind = Kind::None;
     }
 
     /// RFC 8985, 7.4.2. `duplicate_end` is the end of the range that the peer reports to have received twice, and
@@ -54,18 +66,18 @@ impl TailProbe {
         duplicate_end: Option<Seq>,
         is_bare_duplicate: bool,
     ) -> ProbeEnd {
-        let Some(end) = self.end.filter(|end| end.is_at_or_before(acknowledgment)) else {
-            return ProbeEnd::Open;
-        };
-        let verdict = match self.is_retransmission {
-            false => ProbeEnd::Harmless,
-            true if duplicate_end == Some(end) => ProbeEnd::Harmless,
-            true if end.is_before(acknowledgment) => ProbeEnd::Repair,
-            true if is_bare_duplicate => ProbeEnd::Harmless,
-            true => ProbeEnd::Open,
+        let end = self.end;
+        let verdict = match self.kind {
+            Kind::None => ProbeEnd::Open,
+            _ if acknowledgment.is_before(end) => ProbeEnd::Open,
+            Kind::NewData => ProbeEnd::Harmless,
+            Kind::Retransmission if duplicate_end == Some(end) => ProbeEnd::Harmless,
+            Kind::Retransmission if end.is_before(acknowledgment) => ProbeEnd::Repair,
+            Kind::Retransmission if is_bare_duplicate => ProbeEnd::Harmless,
+            Kind::Retransmission => ProbeEnd::Open,
         };
         if verdict != ProbeEnd::Open {
-            self.end = None;
+            self.abandon();
         }
         verdict
     }

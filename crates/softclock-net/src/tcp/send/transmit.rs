@@ -5,6 +5,8 @@ use softclock_core::Instant;
 use super::scoreboard::{Record, RecordState};
 use super::timers::Wait;
 use super::{Fin, Flight, Phase, Sender, Spurious, Timer, Transmit, TransmitKind};
+use super::{RetransmissionCause, SendEvent};
+use crate::tcp::seq::Seq;
 
 /// What could be sent next.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +24,9 @@ impl Sender {
     /// Takes constant time, apart from a search among the segments in flight.
     pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit> {
         self.paced_at = Instant::FAR_FUTURE;
+        if self.waits_since == Instant::FAR_FUTURE && !self.is_all_acked() {
+            self.waits_since = now;
+        }
         // Probes are rare, and waiting is what they are to end: neither the pacer nor the congestion window holds them.
         if core::mem::take(&mut self.flags.probes_window) {
             return self.window_probe();
@@ -148,7 +153,7 @@ impl Sender {
         let in_flight = self.in_flight();
         let una = self.una;
         let is_first = self.flight.is_none();
-        let flight = self.flight.get_or_insert_with(|| Flight::new(una, now));
+        let flight = self.flight.get_or_insert_with(|| Flight::new(una));
         let bytes = length + u32::from(fin);
         let record = Record {
             seq,
@@ -205,7 +210,22 @@ impl Sender {
             self.set_timer(Timer::Retransmission, now);
         }
         let payload = record.payload();
-        Some(self.describe(record.seq, payload, record.has_fin, kind))
+        Some(Transmit {
+            cause: Some(self.cause(kind, record.seq)),
+            ..self.describe(record.seq, payload, record.has_fin, kind)
+        })
+    }
+
+    /// Why the record at this position is sent again.
+    fn cause(&self, kind: TransmitKind, seq: Seq) -> RetransmissionCause {
+        let narrowed = self.flight.as_ref().and_then(|flight| flight.narrowed);
+        match (kind, self.phase) {
+            (TransmitKind::Probe, _) => RetransmissionCause::TailProbe,
+            _ if narrowed.is_some_and(|end| seq.is_before(end)) => RetransmissionCause::PathMtu,
+            (_, Phase::Loss) => RetransmissionCause::Timeout,
+            _ if self.limits.has_sack => RetransmissionCause::Rack,
+            _ => RetransmissionCause::Duplicates,
+        }
     }
 
     fn on_sent(&mut self, bytes: u32, now: Instant) {
@@ -237,6 +257,7 @@ impl Sender {
             }
         };
         self.stats.tail_probes = self.stats.tail_probes.wrapping_add(1);
+        self.events.note(SendEvent::TailProbe);
         self.tail_probe.begin(self.next, is_new.is_none());
         // RFC 8985, 7.3: behind the probe, only the retransmission timer remains.
         if let Some(flight) = self.flight.as_deref_mut() {
@@ -256,10 +277,11 @@ impl Sender {
         }
         self.flags.has_probed_window = true;
         self.stats.window_probes = self.stats.window_probes.wrapping_add(1);
+        self.events.note(SendEvent::WindowProbe);
         Some(self.describe(self.next, length, fin, TransmitKind::WindowProbe))
     }
 
-    fn describe(&self, seq: super::Seq, length: u32, fin: bool, kind: TransmitKind) -> Transmit {
+    fn describe(&self, seq: Seq, length: u32, fin: bool, kind: TransmitKind) -> Transmit {
         Transmit {
             seq,
             length,
@@ -267,6 +289,7 @@ impl Sender {
             fin,
             cwr: false,
             kind,
+            cause: None,
         }
     }
 }

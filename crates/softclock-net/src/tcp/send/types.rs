@@ -1,5 +1,6 @@
 //! The arguments and the effects of a sender.
 
+use super::RetransmissionCause;
 use crate::tcp::segment::SackBlocks;
 use crate::tcp::seq::Seq;
 
@@ -66,6 +67,8 @@ pub struct Transmit {
     pub cwr: bool,
     /// Why it is sent.
     pub kind: TransmitKind,
+    /// Why it is sent again, if its bytes were sent before.
+    pub cause: Option<RetransmissionCause>,
 }
 
 /// Why a segment is sent.

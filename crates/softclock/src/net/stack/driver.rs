@@ -23,7 +23,7 @@ use softclock_linux::readiness::Readiness;
 use softclock_net::checksum::Verify;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Prefix;
-use softclock_net::stack::{EndpointId, Frame, Stack, TcpId, TcpListenerId};
+use softclock_net::stack::{Architecture, EndpointId, Frame, Stack, TcpId, TcpListenerId};
 use softclock_wire::packet::{Headers, Offload, SegmentKind, segments};
 
 use super::capture::Capture;
@@ -412,18 +412,21 @@ impl Driver {
         self.count_members();
         let stack = self.stack.borrow();
         let (mut counts, mut drops) = (stack.counts().clone(), stack.drops().clone());
+        let mut tcp = stack.tcp_report();
         if let Some(shared) = self.shared.get() {
             let lanes = shared.lanes().counts();
-            counts.to_channels += lanes.to_channels;
-            let more = lanes.drops.iter();
+            counts.to_channels += lanes.received.to_channels;
+            let more = lanes.received.drops.iter();
             more.for_each(|(reason, packets)| drops.count_many(reason, packets));
+            tcp.add(&lanes.tcp);
         }
         StackReport {
             counts,
             drops,
             lost,
             refused,
-            capture: self.capture.as_ref().map(|capture| capture.report()),
+            capture: self.capture.as_ref().map(Capture::report),
+            tcp,
         }
     }
 
@@ -433,6 +436,10 @@ impl Driver {
 
     pub(super) fn link_address(&self) -> LinkAddress {
         self.stack.borrow().settings().link_address
+    }
+
+    pub(super) fn architecture(&self) -> Architecture {
+        self.stack.borrow().settings().architecture
     }
 
     pub(super) fn mechanism(&self) -> &'static str {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use softclock_linux::link::BATCH;
-use softclock_net::stack::{Frame, HandedFrame, ReceiverCounts};
+use softclock_net::stack::{Frame, HandedFrame, ReceiverCounts, TcpReport};
 
 use super::shared::Shared;
 use crate::runtime::inner::Inner;
@@ -17,7 +17,7 @@ pub(super) struct Lane {
     /// The number of the thread's stack.
     pub(super) number: u32,
     state: Mutex<State>,
-    counts: Mutex<ReceiverCounts>,
+    counts: Mutex<LaneCounts>,
 }
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl Lane {
     }
 
     /// What the thread's stack has done so far.
-    pub(super) fn counts(&self) -> ReceiverCounts {
+    pub(super) fn counts(&self) -> LaneCounts {
         let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.clone()
     }
@@ -85,7 +85,7 @@ pub(super) struct Lanes {
     /// By the numbers of their stacks, from 1 on; `None` for a thread that has not joined, or has ended.
     pub(super) lanes: Vec<Option<Arc<Lane>>>,
     /// The counts of threads that have ended.
-    pub(super) ended: ReceiverCounts,
+    pub(super) ended: LaneCounts,
 }
 
 impl Lanes {
@@ -96,13 +96,27 @@ impl Lanes {
     }
 
     /// What the stacks of all threads have done.
-    pub(super) fn counts(&self) -> ReceiverCounts {
+    pub(super) fn counts(&self) -> LaneCounts {
         let mut counts = self.ended.clone();
         self.lanes
             .iter()
             .flatten()
             .for_each(|lane| counts.add(&lane.counts()));
         counts
+    }
+}
+
+/// What the stack of a thread has done, and the connections that it has.
+#[derive(Clone, Default)]
+pub(super) struct LaneCounts {
+    pub(super) received: ReceiverCounts,
+    pub(super) tcp: TcpReport,
+}
+
+impl LaneCounts {
+    pub(super) fn add(&mut self, more: &Self) {
+        self.received.add(&more.received);
+        self.tcp.add(&more.tcp);
     }
 }
 
@@ -162,7 +176,7 @@ impl LaneEnd {
     }
 
     /// Notes what the thread's stack has done so far.
-    pub(super) fn publish(&self, counts: ReceiverCounts) {
+    pub(super) fn publish(&self, counts: LaneCounts) {
         let mut published = self
             .lane
             .counts

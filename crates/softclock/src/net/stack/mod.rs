@@ -74,7 +74,11 @@ pub use softclock_net::channel::Limits;
 pub use softclock_net::drops::{DropReason, Drops};
 pub use softclock_net::link::LinkAddress;
 pub use softclock_net::routes::{Prefix, RouteError};
-pub use softclock_net::stack::{Architecture, StackCounts};
+pub use softclock_net::stack::{Architecture, StackCounts, TcpCounts, TcpReport};
+pub use softclock_net::tcp::challenge::ChallengeCounts;
+pub use softclock_net::tcp::listen::ListenStats;
+pub use softclock_net::tcp::send::{RetransmissionCause, SendEvent};
+pub use softclock_net::tcp::state::State as TcpState;
 
 pub use capture::{CaptureEnd, CaptureOptions, CaptureReport};
 
@@ -244,6 +248,11 @@ impl Stack {
         self.0.mechanism()
     }
 
+    /// The architecture.
+    pub fn architecture(&self) -> Architecture {
+        self.0.architecture()
+    }
+
     /// The name of the interface.
     pub fn interface(&self) -> &str {
         self.0.interface()
@@ -291,6 +300,8 @@ pub struct StackReport {
     pub refused: u64,
     /// The capture, if there is one.
     pub capture: Option<CaptureReport>,
+    /// TCP: connections at present, segments, retransmissions, and handshakes.
+    pub tcp: TcpReport,
 }
 
 /// Why a stack cannot be opened, or has ended.

@@ -26,7 +26,7 @@ use softclock_net::stack::{
 };
 
 use super::capture::Capture;
-use super::lane::{Lane, LaneEnd, Lanes, Leaving};
+use super::lane::{Lane, LaneCounts, LaneEnd, Lanes, Leaving};
 use super::random::random;
 use super::ring::SocketRing;
 use crate::runtime::inner::Inner;
@@ -158,7 +158,7 @@ impl Shared {
             counts: Mutex::default(),
             lanes: Mutex::new(Lanes {
                 lanes: vec![None; stacks as usize - 1],
-                ended: ReceiverCounts::default(),
+                ended: LaneCounts::default(),
             }),
             driver: Mutex::default(),
             is_closed: AtomicBool::new(false),
@@ -301,7 +301,8 @@ impl Shared {
     /// Ends the part of a thread with connections.
     pub(super) fn give_lane_back(&self, lane: &Lane) {
         let mut lanes = lock(&self.lanes);
-        let counts = lane.counts();
+        let mut counts = lane.counts();
+        counts.tcp = counts.tcp.ended();
         lanes.ended.add(&counts);
         lanes.lanes[lane.number as usize - 1] = None;
     }

@@ -450,6 +450,7 @@ fn connection_error(error: Error) -> io::Error {
         Error::Reset => io::ErrorKind::ConnectionReset,
         Error::TimedOut => io::ErrorKind::TimedOut,
         Error::Unreachable => io::ErrorKind::HostUnreachable,
+        Error::NetworkUnreachable => io::ErrorKind::NetworkUnreachable,
         _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, error)

@@ -272,19 +272,83 @@ fn timeouts_back_off_and_end() {
     assert_eq!(waits, [240, 480, 960, 1920, 3840]);
 }
 
-#[test]
-fn the_user_timeout_ends_a_connection_without_progress() {
+/// A sender with a user timeout of 3 s.
+fn impatient() -> Bench {
     let settings = SendSettings {
         user_timeout: Some(ms(3000)),
         ..SendSettings::default()
     };
-    let mut bench = Bench::new(&settings, &peer());
-    bench.write(1000);
-    bench.sent();
+    Bench::new(&settings, &peer())
+}
+
+/// Waits until the sender gives up, and returns the time since `start`.
+fn gives_up_after(bench: &mut Bench, start: Instant) -> Duration {
     while bench.wait() != TimerOutcome::GiveUp {
         bench.sent();
     }
-    assert!((4000..8000).contains(&(bench.now.as_ns() / 1_000_000)));
+    bench.now.since(start)
+}
+
+#[test]
+fn the_user_timeout_ends_a_connection_without_progress() {
+    let mut bench = impatient();
+    bench.pass(10_000);
+    bench.write(1000);
+    let start = bench.now;
+    bench.sent();
+    assert_eq!(gives_up_after(&mut bench, start), ms(3000));
+}
+
+#[test]
+fn progress_begins_the_user_timeout_anew() {
+    let mut bench = impatient();
+    bench.write(2000);
+    bench.sent();
+    bench.pass(2000);
+    assert_eq!(bench.sender.on_timer(bench.now), TimerOutcome::Retransmit);
+    bench.sent();
+    bench.ack(1000, &[]);
+    bench.sent();
+    // What arrives beyond a gap is no progress, and neither is a retransmission.
+    let start = bench.now;
+    bench.pass(1500);
+    let _ = bench.sender.on_timer(bench.now);
+    bench.sent();
+    bench.ack(1000, &[]);
+    assert_eq!(gives_up_after(&mut bench, start), ms(3000));
+}
+
+#[test]
+fn the_user_timeout_ends_a_connection_whose_window_stays_closed() {
+    let mut bench = impatient();
+    bench.ack_with(0, &[], 0, None, false);
+    bench.write(500);
+    let start = bench.now;
+    assert!(bench.sent().is_empty());
+    let mut probes = 0;
+    loop {
+        match bench.wait() {
+            TimerOutcome::GiveUp => break,
+            _ => probes += bench.sent().len(),
+        }
+        // The peer is alive, but takes nothing.
+        bench.ack_with(0, &[], 0, None, false);
+    }
+    assert_eq!(bench.now.since(start), ms(3000));
+    assert!(probes >= 2, "{probes}");
+}
+
+#[test]
+fn nothing_waits_in_an_idle_connection() {
+    let mut bench = impatient();
+    bench.write(1000);
+    bench.sent();
+    bench.pass(40);
+    bench.ack(1000, &[]);
+    assert_eq!(bench.sender.next_timeout(), None);
+    bench.pass(100_000);
+    assert!(bench.sent().is_empty());
+    assert_eq!(bench.sender.next_timeout(), None);
 }
 
 #[test]

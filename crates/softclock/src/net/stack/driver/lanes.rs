@@ -6,6 +6,7 @@ use softclock_core::Instant;
 use softclock_net::stack::ReceiverCounts;
 
 use super::Driver;
+use crate::net::stack::lane::LaneCounts;
 
 impl Driver {
     /// Gives frames to the threads that have their connections, as far as these have room.
@@ -49,10 +50,13 @@ impl Driver {
             return;
         };
         let stack = self.stack.borrow();
-        lane.publish(ReceiverCounts {
-            to_channels: stack.counts().to_channels,
-            drops: stack.drops().clone(),
-            ..ReceiverCounts::default()
+        lane.publish(LaneCounts {
+            received: ReceiverCounts {
+                to_channels: stack.counts().to_channels,
+                drops: stack.drops().clone(),
+                ..ReceiverCounts::default()
+            },
+            tcp: stack.tcp_report(),
         });
     }
 

@@ -415,6 +415,7 @@ impl World {
     fn bounds(&self) {
         for number in 0..2 {
             let host = &self.hosts[number];
+            check_states(host);
             let tcp = &self.scenario.hosts[number].tcp;
             let receive = &tcp.connection.receive;
             let owners = self
