@@ -7,6 +7,9 @@ mod client;
 #[path = "../serve/h2_frames.rs"]
 mod h2_frames;
 #[allow(dead_code, reason = "shared with the tests of serve")]
+#[path = "../serve/own_stack.rs"]
+mod own_stack;
+#[allow(dead_code, reason = "shared with the tests of serve")]
 #[path = "../serve/server.rs"]
 mod server;
 #[allow(dead_code, reason = "shared with the tests of serve")]

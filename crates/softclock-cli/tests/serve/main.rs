@@ -20,6 +20,7 @@ mod injected;
 mod inputs;
 mod limits;
 mod metrics;
+mod own_stack;
 mod pace;
 mod pages;
 mod pipelining;

@@ -12,6 +12,7 @@ pub(crate) use softclock_testing::{directory, noise};
 use tempfile::NamedTempFile;
 
 use crate::client::Client;
+use crate::own_stack::Device;
 
 /// Copies the program by another process. If this one had the copy open to write, so had the children that other tests
 /// start at that moment, and it could not be executed until they are executed themselves (ETXTBSY).
@@ -56,6 +57,11 @@ impl Server {
     }
 
     fn spawn_with(command: &mut Command, log: NamedTempFile, errors: Stdio) -> Self {
+        let mut on_device = Device::for_program(command);
+        let command = match &mut on_device {
+            Some((_, command)) => command,
+            None => command,
+        };
         let command = command.stdout(Stdio::piped()).stderr(errors);
         let mut child = command.spawn().expect("the program starts");
         let mut output = BufReader::new(child.stdout.take().expect("piped"));
@@ -67,6 +73,9 @@ impl Server {
                 "it ended after: {text:?} {:?}",
                 fs::read_to_string(log.path())
             );
+        }
+        if let Some((device, _)) = &on_device {
+            device.connect();
         }
         let address = |url: &str| {
             let (_, rest) = url.split_once("://")?;
