@@ -24,6 +24,8 @@ mod http1;
 mod http2;
 mod invariants;
 mod limits;
+#[path = "../serve/own_stack.rs"]
+mod own_stack;
 mod random;
 mod recorder;
 #[allow(dead_code, unused_imports, reason = "shared with the tests of serve")]
