@@ -1,4 +1,4 @@
-//! Queues in memory that the loop looks at in each turn.
+//! Work of the loop itself in each turn: queues in memory that it looks at, and what tasks leave for the turn's end.
 
 use super::sources::Sources;
 
@@ -7,4 +7,10 @@ use super::sources::Sources;
 pub(crate) trait EachTurn {
     /// Posts the events that have arrived to their sources. Does a bounded amount of work.
     fn look(&self, sources: &mut Sources);
+}
+
+/// Work that several tasks of a turn leave to be done once behind them, such as sending what they have written.
+pub(crate) trait TurnEnd {
+    /// Does the work. No data of the runtime is borrowed.
+    fn at_turn_end(&self);
 }

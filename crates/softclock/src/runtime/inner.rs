@@ -16,7 +16,7 @@ use softclock_linux::clock::{RunTime, ThreadClock, cpu_time_ns, set_timer_slack_
 use softclock_linux::readiness::{Poller, Wakeup};
 
 use super::Builder;
-use super::each_turn::EachTurn;
+use super::each_turn::{EachTurn, TurnEnd};
 use super::far_timer::FarTimer;
 use super::mailbox::Mailbox;
 use super::ready::Ready;
@@ -46,6 +46,8 @@ pub(crate) struct Inner {
     pub(crate) active: RefCell<Slab<Waker>>,
     /// Closures to be run after the running task has returned.
     pub(crate) deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
+    /// Work to be done once behind the tasks of this turn.
+    pub(crate) turn_end: RefCell<Vec<Rc<dyn TurnEnd>>>,
     pub(crate) sources: RefCell<Sources>,
     pub(crate) poller: RefCell<Poller>,
     pub(crate) wakeup: Wakeup,
@@ -105,6 +107,7 @@ impl Inner {
             gives_way: Cell::new(false),
             active: RefCell::default(),
             deferred: RefCell::default(),
+            turn_end: RefCell::default(),
             sources: RefCell::new(Sources::new()),
             poller: RefCell::new(poller),
             mailbox: Arc::new(Mailbox::new(wakeup.clone())),

@@ -103,6 +103,7 @@ impl Inner {
             let ready = self.ready.take();
             let (posted, calls) = self.mailbox.close();
             let deferred = self.deferred.take();
+            drop(self.turn_end.take());
             let events = self.timers.borrow_mut().clear();
             let timeouts = self.timeouts.clear();
             let nothing_left = ready.is_empty() && posted.is_empty() && events.is_empty();

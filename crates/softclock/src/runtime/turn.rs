@@ -34,6 +34,7 @@ impl Inner {
             if main.woken.swap(false, Ordering::Acquire)
                 && let Poll::Ready(output) = self.poll_main(future.as_mut(), &waker)
             {
+                self.end_turn();
                 self.sample_run_time();
                 return output;
             }
@@ -42,6 +43,7 @@ impl Inner {
             self.collect_mail();
             self.run_tasks();
             self.run_deferred();
+            self.end_turn();
             // 4. Due timeouts end only if no earlier event has completed their wait.
             if self.timeouts.is_pending() {
                 self.judge_timeouts(&mut events, &mut woken);
@@ -138,6 +140,13 @@ impl Inner {
         }
     }
 
+    /// Does the work that tasks have left for the end of the turn.
+    fn end_turn(&self) {
+        let work = self.turn_end.take();
+        work.into_iter().for_each(|work| work.at_turn_end());
+        self.run_deferred();
+    }
+
     /// Performs the next of the steps described in [`timeouts`](super::timeouts).
     #[cold]
     fn judge_timeouts(&self, events: &mut Vec<ReadyEvent>, woken: &mut Vec<Waker>) {
@@ -190,6 +199,7 @@ impl Inner {
         let busy = main_woken
             || !self.ready.borrow().is_empty()
             || !self.deferred.borrow().is_empty()
+            || !self.turn_end.borrow().is_empty()
             || self.mailbox.is_posted()
             || self.timeouts.is_pending();
         if busy {

@@ -34,7 +34,7 @@ use super::ring::RingChannel;
 use super::shared::{Shared, SharedSocket};
 use super::{StackError, StackReport};
 use crate::net::common::Common;
-use crate::runtime::each_turn::EachTurn;
+use crate::runtime::each_turn::{EachTurn, TurnEnd};
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Sources;
 use crate::time::Sleep;
@@ -71,8 +71,10 @@ pub(crate) struct Driver {
     blocked: RefCell<Vec<SourceId>>,
     /// Frames that the device had no room for, oldest first: less than a batch.
     leaving: RefCell<VecDeque<Frame>>,
-    /// Whether a closure that sends what the running task leaves behind is deferred to its end.
-    is_flush_deferred: Cell<bool>,
+    /// The calls that have left frames to send since the last time that such frames were sent.
+    unsent_calls: Cell<u32>,
+    /// Whether the driver sends at the end of this turn.
+    ends_turn: Cell<bool>,
     /// Wakes the task of the driver.
     waker: RefCell<Option<Waker>>,
     /// The time for which the task of the driver has set its timer.
@@ -99,6 +101,13 @@ pub(crate) struct Driver {
 
 /// The wake-ups of a stack's sockets, which the runtime looks at in each turn.
 struct Wakeups(Weak<Driver>);
+
+impl TurnEnd for Driver {
+    fn at_turn_end(&self) {
+        self.ends_turn.set(false);
+        self.send_now();
+    }
+}
 
 impl EachTurn for Wakeups {
     fn look(&self, sources: &mut Sources) {
@@ -131,7 +140,8 @@ impl Driver {
             discarded: Cell::default(),
             blocked: RefCell::default(),
             leaving: RefCell::default(),
-            is_flush_deferred: Cell::new(false),
+            unsent_calls: Cell::new(0),
+            ends_turn: Cell::new(false),
             waker: RefCell::default(),
             armed: Cell::new(Instant::FAR_FUTURE),
             looked: Cell::new(Instant::ORIGIN),
@@ -334,8 +344,8 @@ impl Driver {
         }
     }
 
-    /// Calls `f` with the stack, and sends what it leaves to send at the end of the running task, together with what
-    /// the task sends meanwhile.
+    /// Calls `f` with the stack, and sends what it leaves to send at the end of the turn, together with what other tasks
+    /// send meanwhile.
     pub(super) fn with_stack<R>(
         self: &Rc<Self>,
         f: impl FnOnce(&mut Stack<Buffer>, Instant) -> R,
@@ -359,18 +369,36 @@ impl Driver {
         if must_run {
             self.wake();
         }
-        if is_leaving && !self.is_flush_deferred.replace(true) {
-            let driver = self.clone();
-            runtime.deferred.borrow_mut().push(Box::new(move || {
-                driver.is_flush_deferred.set(false);
-                driver.flush();
-                let is_full = !driver.leaving.borrow().is_empty();
-                if is_full || driver.interface.is_behind() {
-                    driver.wake();
-                }
-            }));
+        if is_leaving {
+            self.send_soon();
         }
         result
+    }
+
+    /// Lets frames leave at the end of the turn, so that those of several tasks leave by one system call; or at the end of
+    /// the running task, if many calls have left some.
+    fn send_soon(self: &Rc<Self>) {
+        let runtime = self.interface.runtime();
+        let calls = self.unsent_calls.get() + 1;
+        self.unsent_calls.set(calls);
+        if !self.ends_turn.replace(true) {
+            runtime.turn_end.borrow_mut().push(self.clone());
+        }
+        if calls == MOST_UNSENT_CALLS {
+            let driver = self.clone();
+            let send = move || driver.send_now();
+            runtime.deferred.borrow_mut().push(Box::new(send));
+        }
+    }
+
+    /// Sends what tasks have left.
+    fn send_now(&self) {
+        self.unsent_calls.set(0);
+        self.flush();
+        let is_full = !self.leaving.borrow().is_empty();
+        if is_full || self.interface.is_behind() {
+            self.wake();
+        }
     }
 
     /// Wakes the task of the driver, which then looks at its timeouts and queues.
@@ -487,6 +515,9 @@ const fn stays_whole(offload: &Offload) -> bool {
 /// The longest frame above the link's MTU that is copied. It came in a buffer for 64 KiB, most of which would be held in
 /// vain while it waits for its reader.
 const MOST_COPIED: usize = 32 << 10;
+
+/// The most calls whose frames wait for the end of the turn, so that a frame waits for a few tasks at most.
+const MOST_UNSENT_CALLS: u32 = 16;
 
 /// The pause before retrying a link that had no room.
 const ROOM_PAUSE: Duration = Duration::from_micros(100);
