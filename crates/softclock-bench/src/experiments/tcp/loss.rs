@@ -50,8 +50,8 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
     notes.extend(bridge::notes());
     notes.push(format!(
-        "the route of the kernel's sender: {}",
-        servers[1].route
+        "congestion control of the kernel's sender, by its route (congctl), as ss shows it: {}",
+        servers[1].congestion
     ));
     Ok(Report {
         title: TITLE,

@@ -16,8 +16,8 @@ pub struct FarServer {
     _server: Server,
     address: SocketAddr,
     lab: Lab,
-    /// The kernel's route from the server to the receiver, with its congestion control.
-    pub route: String,
+    /// The congestion control of the kernel's connections, as ss names it; empty with a stack of its own.
+    pub congestion: String,
 }
 
 /// The stack of a [`FarServer`].
@@ -48,7 +48,7 @@ impl FarServer {
     pub fn start(stack: FarStack, root: &Path) -> io::Result<Self> {
         let lab = Lab::new().map_err(io::Error::other)?;
         lab.offload(Offload::None)?;
-        let route = settle_kernel(&lab, stack)?;
+        settle_kernel(&lab, stack)?;
         let address = match stack {
             FarStack::Own => SocketAddr::new(STACK.parse().map_err(io::Error::other)?, PORT),
             FarStack::Kernel(_) => SocketAddr::new(SENDER.parse().map_err(io::Error::other)?, PORT),
@@ -74,12 +74,19 @@ impl FarServer {
             Ok(command)
         };
         let server = Server::start_in(&lab.sender, address, command, accepts)?;
+        let congestion = congestion(&lab, address)?;
+        if let FarStack::Kernel(wanted) = stack
+            && wanted != congestion
+        {
+            let error = format!("the kernel's sender uses {congestion} and not {wanted}");
+            return Err(io::Error::other(error));
+        }
         drop(path);
         Ok(Self {
             _server: server,
             address,
             lab,
-            route,
+            congestion,
         })
     }
 
@@ -128,8 +135,8 @@ fn is_over(error: &io::Error) -> bool {
     kinds.contains(&error.kind())
 }
 
-/// Gives both ends' kernels buffers for long paths; returns what the sender's route to the receiver says.
-fn settle_kernel(lab: &Lab, stack: FarStack) -> io::Result<String> {
+/// Gives both ends' kernels buffers for long paths, and the sender its congestion control.
+fn settle_kernel(lab: &Lab, stack: FarStack) -> io::Result<()> {
     for host in [&lab.sender, &lab.receiver] {
         for setting in [
             "tcp_rmem=4096 131072 16777216",
@@ -146,18 +153,36 @@ fn settle_kernel(lab: &Lab, stack: FarStack) -> io::Result<String> {
     lab.sender
         .run("sysctl -q -w net.ipv4.tcp_no_metrics_save=1")?;
     if let FarStack::Kernel(congestion) = stack {
-        // By the route: a namespace's sysctl takes only what the whole system allows to everyone.
-        lab.sender.run(&format!(
-            "ip route change {NETWORK} dev eth0 src {SENDER} congctl {congestion}"
-        ))?;
+        // The namespace's default may be restricted to what the host allows; routes may name any.
+        let route = format!(
+            "route replace 10.77.0.0/24 dev eth0 proto kernel scope link src {SENDER} congctl {congestion}\n"
+        );
+        lab.sender.batch("ip", &route)?;
     }
-    let mut command = lab.sender.command("ip");
-    let output = command.args(["route", "show", NETWORK]).output()?;
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    Ok(())
 }
 
-/// The network of both ends.
-const NETWORK: &str = "10.77.0.0/24";
+/// Returns the congestion control of a new connection to the server, as the sender's kernel names it; nothing if the
+/// connection is not the kernel's.
+fn congestion(lab: &Lab, address: SocketAddr) -> io::Result<String> {
+    let connect = || TcpStream::connect_timeout(&address, PATIENCE);
+    let _open = lab.receiver.inside(connect)??;
+    let mut command = lab.sender.command("ss");
+    command.args([
+        "-tinH",
+        "state",
+        "established",
+        "sport",
+        "=",
+        &format!(":{PORT}"),
+    ]);
+    let said = command.output()?.stdout;
+    let said = String::from_utf8_lossy(&said);
+    let known = ["cubic", "bbr", "reno"];
+    let word = said.split_whitespace().find(|word| known.contains(word));
+    Ok(word.unwrap_or_default().to_owned())
+}
+
 /// The address of the server's own stack.
 const STACK: &str = "10.77.0.7";
 const PORT: u16 = 80;
