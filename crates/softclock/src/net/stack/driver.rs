@@ -453,7 +453,7 @@ impl Driver {
             drops,
             lost,
             refused,
-            capture: self.capture.as_ref().map(Capture::report),
+            capture: self.capture.as_ref().map(|capture| capture.report()),
             tcp,
         }
     }
