@@ -322,7 +322,7 @@ impl Driver {
             while leaving.len() < BATCH
                 && let Some(frame) = stack.next_link_frame()
             {
-                self.capture_sent(&frame.bytes);
+                self.capture_sent(&frame);
                 leaving.push_back(frame);
             }
             drop(stack);

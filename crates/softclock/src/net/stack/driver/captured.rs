@@ -5,7 +5,8 @@ use std::task::{Context, Poll};
 use softclock_core::{Clock, Instant};
 use softclock_linux::link::Buffer;
 use softclock_net::checksum::Verify;
-use softclock_net::stack::{EndpointId, RingFrame, Stack, Taken};
+use softclock_net::stack::{EndpointId, Frame, RingFrame, Stack, Taken};
+use softclock_wire::packet::{Headers, complete_checksum, segments};
 
 use super::Driver;
 use crate::net::stack::CaptureEnd;
@@ -56,10 +57,23 @@ impl Driver {
         taken
     }
 
-    /// Captures a frame that leaves for the device.
-    pub(super) fn capture_sent(&self, frame: &[u8]) {
-        if let Some(capture) = self.running_capture() {
-            capture.on_sent(self.interface.runtime().clock.now(), frame);
+    /// Captures a frame that leaves for the device, as the device sends it: cut into segments, with their checksums.
+    pub(super) fn capture_sent(&self, frame: &Frame) {
+        let Some(capture) = self.running_capture() else {
+            return;
+        };
+        let now = self.interface.runtime().clock.now();
+        let Frame { bytes, offload } = frame;
+        let headers = Headers::of_frame(bytes);
+        let complete = |mut bytes: Vec<u8>| {
+            if let Some(checksum) = offload.checksum {
+                complete_checksum(&mut bytes, checksum);
+            }
+            capture.on_sent(now, &bytes);
+        };
+        match segments(bytes, &headers, offload) {
+            Some(segments) => segments.for_each(complete),
+            None => complete(bytes.clone()),
         }
     }
 
