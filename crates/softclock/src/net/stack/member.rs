@@ -11,6 +11,7 @@ use softclock_core::{Clock, TriggerState};
 use softclock_linux::link::{BATCH, Chunk, Transport};
 use softclock_linux::socket::udp::{BindOptions, Ecn, RecvBatch, RecvOptions};
 use softclock_net::checksum::Addresses;
+use softclock_net::drops::DropReason;
 use softclock_net::routes::{Destination, Prefix, Routes};
 use softclock_net::stack::{self, Pending, Ports, SendError, Taken, datagram_packet};
 
@@ -301,23 +302,21 @@ impl MemberUdp {
         }
     }
 
-    /// The work of IP and UDP for a packet. A packet that proves malformed is dropped, and one that came before the
-    /// socket was connected to another host.
+    /// Does the work of IP and UDP for a packet. Drops and counts a packet that is malformed, and one from a stranger that
+    /// arrived before the socket was connected.
     fn process(&self, packet: Pending<Chunk>) -> Option<stack::Datagram<Chunk>> {
-        match packet.into_datagram(&self.shared.routes) {
+        let is_stranger = |source| self.remote.get().is_some_and(|remote| remote != source);
+        let reason = match packet.into_datagram(&self.shared.routes) {
+            // As for a frame in the ring.
+            Ok(datagram) if is_stranger(datagram.source) => DropReason::PortUnreachable,
             Ok(datagram) => {
-                let remote = self.remote.get();
-                let is_accepted = remote.is_none_or(|remote| remote == datagram.source);
-                is_accepted.then(|| {
-                    self.socket.count_datagram();
-                    datagram
-                })
+                self.socket.count_datagram();
+                return Some(datagram);
             }
-            Err(reason) => {
-                self.shared.count_drop(reason);
-                None
-            }
-        }
+            Err(reason) => reason,
+        };
+        self.shared.count_drop(reason);
+        None
     }
 
     pub(crate) fn set_ecn(&self, ecn: Ecn) -> io::Result<()> {
