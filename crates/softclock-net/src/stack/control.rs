@@ -22,8 +22,10 @@ use crate::routes::Destination;
 use crate::{icmp, icmp_v6, udp};
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
-    /// Does what is due: asks for link addresses, gives up on neighbors that do not answer, and on fragments that did
-    /// not arrive, and repeats the announcement of the stack's addresses. Bounded by the number of neighbors and of packets in reassembly.
+    /// Runs every timer that is due at `now`: TCP connections, listeners and TIME-WAIT, reassembly timeouts, ARP and
+    /// neighbor solicitations, and the repeated announcement. Takes time in proportion to the timers that are due: at most
+    /// one for each connection, neighbor and incomplete packet. The timer of a connection whose owner does not come also
+    /// processes the segments that wait in its channel.
     pub fn on_timer(&mut self, now: Instant) {
         self.tcp_at(now);
         self.expire_fragments(now);

@@ -69,8 +69,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Does the work that runs on the stack's own account: control packets, then fragments, then what the eager
-    /// architectures process before receivers run. Processes at most `quota` packets and returns their number.
+    /// Does the work that runs on the stack's own account. Processes at most `quota` items, in this order: control packets,
+    /// fragments, the shared queue of eager architectures, connections with segments that cannot wait for their owner (SYN,
+    /// FIN, RST, gaps), segments to connections in TIME-WAIT, and handshakes. Returns their number. A connection is one
+    /// item with all segments in its channel; all other items are single packets.
     pub fn process(&mut self, now: Instant, quota: usize) -> usize {
         self.tcp_at(now);
         for done in 0..quota {
@@ -93,9 +95,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         quota
     }
 
-    /// Returns the next datagram of an endpoint; `None` if nothing has arrived. In lazy architectures this is where the
-    /// protocols run: packets that prove malformed are dropped on the way to the first that is not.
-    pub fn receive(&mut self, _now: Instant, id: EndpointId) -> Option<Datagram<B>> {
+    /// Takes the next datagram of an endpoint; `None` if its channel is empty or it is closed. Drops and counts malformed
+    /// packets before it, so one call may process a whole channel. In lazy architectures this is where the protocols run.
+    pub fn receive(&mut self, id: EndpointId) -> Option<Datagram<B>> {
         loop {
             let waiting = self.endpoints.get_mut(id.0)?.channel.pop()?;
             if let Some(datagram) = self.finish(id, waiting) {

@@ -121,7 +121,7 @@ pub use tcp::{
 ///     }
 ///     client.process(now, 10);
 /// }
-/// let datagram = server.receive(now, echo).unwrap();
+/// let datagram = server.receive(echo).unwrap();
 /// assert_eq!(datagram.payload(), b"hello");
 /// assert_eq!(datagram.source.ip().to_string(), "10.0.0.1");
 /// # Ok(())
@@ -378,7 +378,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         endpoint.error.is_none() && endpoint.channel.wait()
     }
 
-    /// The next endpoint to wake. Each is named once for each call of [`wait`](Self::wait) that returned true.
+    /// Returns the next endpoint to wake: one whose [`wait`](Self::wait) returned true and that has got a packet since, or
+    /// one with a new [error](Self::take_error), waiting or not. An endpoint is listed once at a time.
     pub fn next_woken(&mut self) -> Option<EndpointId> {
         while let Some(id) = self.woken.pop_front() {
             if let Some(endpoint) = self.endpoints.get_mut(id.0) {

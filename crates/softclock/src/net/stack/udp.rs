@@ -158,9 +158,9 @@ impl StackUdp {
         if let Some(ring) = &self.ring {
             return self.next_with(ring);
         }
-        self.driver.with_stack(|stack, now| {
+        self.driver.with_stack(|stack, _| {
             loop {
-                if let Some(datagram) = stack.receive(now, self.id) {
+                if let Some(datagram) = stack.receive(self.id) {
                     return Some(datagram);
                 }
                 if stack.wait(self.id) {
