@@ -116,7 +116,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Counts a frame of [`next_handed`](Self::next_handed) that the other stack has no room for.
     pub fn on_not_handed(&mut self) {
-        self.drops.count(DropReason::ChannelFull);
+        self.drops.count(DropReason::HandoverFull);
     }
 
     /// Takes a frame that the stack with the link has handed over, as [`on_frame`](Self::on_frame) does one of the link.

@@ -135,7 +135,8 @@ pub struct StackOptions {
     /// threads.
     ///
     /// The thread that opened the stack receives all frames, and hands the others theirs: a copy of each, in a queue of
-    /// 2048, behind which frames are discarded. Until a thread has joined, segments to it are discarded.
+    /// 2048. Frames that find it full, or a thread that has not joined, are discarded and counted as
+    /// [`DropReason::HandoverFull`].
     pub threads: usize,
     /// Writes the frames that the stack receives and sends to a file. `None`, the default, for no capture.
     ///
