@@ -97,6 +97,14 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The default of [`channel`](Self::channel): 256 packets, about as many short datagrams as the default receive buffer
+    /// of a socket of Linux holds (net.core.rmem_default). There are 2 KiB for each, so that on a link with an MTU of 1500
+    /// the number of packets is the limit, whatever their lengths.
+    pub const CHANNEL: Limits = Limits {
+        packets: 256,
+        bytes: 256 * (2 << 10),
+    };
+
     /// The defaults for a link.
     pub fn new(link_address: LinkAddress, mtu: usize) -> Self {
         Self {
@@ -104,7 +112,7 @@ impl Settings {
             link_address,
             mtu,
             offloads_tcp: false,
-            channel: CHANNEL,
+            channel: Self::CHANNEL,
             ip_queue: IP_QUEUE,
             control: CONTROL,
             fragments: CONTROL,
@@ -121,12 +129,6 @@ impl Settings {
         }
     }
 }
-
-/// About the default receive buffer of a socket of Linux (net.core.rmem_default, 212 992 bytes).
-const CHANNEL: Limits = Limits {
-    packets: 256,
-    bytes: 256 << 10,
-};
 
 /// The queue is for all endpoints together. 4.4BSD has 50 packets (`ipqmaxlen`), for links of 10 Mbit/s.
 const IP_QUEUE: Limits = Limits {

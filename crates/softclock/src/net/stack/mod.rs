@@ -67,6 +67,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use softclock_linux::link::{ClaimError, DeviceError, Link};
+use softclock_net::stack::Settings;
 
 pub use softclock_linux::link::Transport;
 
@@ -162,10 +163,7 @@ impl StackOptions {
             gateways: Vec::new(),
             link_address: None,
             architecture: Architecture::SoftLrp,
-            channel: Limits {
-                packets: 256,
-                bytes: 512 << 10,
-            },
+            channel: Settings::CHANNEL,
             // 16 MiB with the default channel.
             sockets: 16,
             threads: 1,
