@@ -89,7 +89,7 @@ impl Key for FlowV6 {
 
 /// The address and port that an endpoint is bound to, without remote end. Integers only, since one is made for each
 /// packet that belongs to no connected flow.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq)]
 pub(super) struct Binding {
     /// Zero for any address of the version.
     address: [u64; 2],

@@ -19,8 +19,7 @@ use crate::link::Header;
 use crate::routes::{Destination, Routes};
 use crate::udp;
 
-/// The channel that the demultiplexer chooses for a frame: [`demux::Verdict`](crate::demux::Verdict) with the cases that
-/// need the stack's addresses.
+/// The channel that the demultiplexer chooses for a frame.
 enum Target {
     /// The channel of an endpoint.
     Channel(EndpointId),
