@@ -4,7 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use super::Link;
-use super::netlink::{Attribute, Family};
+use super::generic_netlink::Family;
+use super::netlink::Attribute;
 
 /// The kernel's instance of receive work for a queue of a link. Settings made here end with the instance; for veth,
 /// that is when its XDP program is detached.

@@ -8,7 +8,7 @@
 //! - [`program`]: the XDP program that directs frames to the socket.
 //! - [`filter`]: the part of the program that chooses the frames.
 //! - [`channels`]: several sockets on one queue, each with the frames of its endpoints.
-//! - [`shared`]: a socket for receivers in several threads.
+//! - `shared`: a socket for receivers in several threads, with the feature `experiments`.
 //! - [`error`]: why a link cannot be opened.
 
 mod channels;
@@ -19,6 +19,7 @@ mod program;
 mod receiving;
 mod ring;
 mod sending;
+#[cfg(feature = "experiments")]
 mod shared;
 mod umem;
 
@@ -48,6 +49,7 @@ use program::Others;
 use receiving::take_batch;
 use ring::{Consumer, Producer};
 use sending::Sending;
+#[cfg(feature = "experiments")]
 pub use shared::SharedXdpSocket;
 use umem::{Share, Umem};
 
