@@ -334,12 +334,7 @@ impl fmt::Display for DeviceError {
             DeviceFailure::ShutIngress(error) => {
                 write!(f, "cannot attach a tcx program to {name}: {error}")
             }
-            DeviceFailure::Xdp(XdpError::Queues(count)) => {
-                write!(f, "cannot open {name} by AF_XDP: it has {count} queues")
-            }
-            DeviceFailure::Xdp(XdpError::Failed(step, error)) => {
-                write!(f, "cannot open {name} by AF_XDP: {step:?}: {error}")
-            }
+            DeviceFailure::Xdp(error) => write!(f, "cannot open {name} by AF_XDP: {error}"),
             DeviceFailure::XdpCopies => write!(f, "AF_XDP copies the frames of {name}"),
             DeviceFailure::XdpMissesTags => write!(f, "AF_XDP loses VLAN tags on {name}"),
             DeviceFailure::Tap(error) => write!(f, "cannot create TAP device {name}: {error}"),

@@ -32,7 +32,7 @@ use crate::clock::set_timer_slack_ns;
 ///
 /// let link = Link::named("veth0")?;
 /// let settings = XdpSettings { copies: Copies::Allowed, queue: None, filter: XdpFilter::All };
-/// let socket = XdpSocket::open(&link, settings).expect("AF_XDP");
+/// let socket = XdpSocket::open(&link, settings)?;
 /// let polling = Polling::of_queue(&link, 0, PollSettings::default())?;
 /// let mut poller = polling.poller(&socket)?;
 /// loop {
@@ -41,7 +41,7 @@ use crate::clock::set_timer_slack_ns;
 ///     poller.wait(Duration::from_secs(1))?;
 /// }
 /// # #[allow(unreachable_code)]
-/// # Ok::<(), std::io::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Polling(Arc<Masked>);

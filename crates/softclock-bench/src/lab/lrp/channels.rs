@@ -64,7 +64,7 @@ impl Channels {
             common_limit: 64,
         };
         let channels = XdpChannels::open(&link, settings);
-        let channels = channels.map_err(|error| io::Error::other(format!("{error:?}")))?;
+        let channels = channels.map_err(io::Error::other)?;
         let add = |&port: &u16| {
             let key = EndpointKey {
                 transport: Transport::Udp,

@@ -56,7 +56,7 @@ impl Hub {
         let receivers = endpoints.len();
         let demultiplexer = Demultiplexer::new(Architecture::SoftLrp, endpoints, |packet| packet)?;
         Ok(Self {
-            socket: socket.map_err(|error| io::Error::other(format!("{error:?}")))?,
+            socket: socket.map_err(io::Error::other)?,
             polling: Polling::of_queue(&link, 0, PollSettings::default())?,
             demultiplexer: Mutex::new(demultiplexer),
             counts,

@@ -68,7 +68,7 @@ use slot::{Slot, Slots};
 ///     filter: XdpFilter::Addresses(vec![address]),
 /// };
 /// let settings = ChannelSettings { link, channels: 16, limit: 64, common_limit: 64 };
-/// let channels = XdpChannels::open(&Link::named("eth0")?, settings).expect("AF_XDP");
+/// let channels = XdpChannels::open(&Link::named("eth0")?, settings)?;
 /// let echo = EndpointKey { transport: Transport::Udp, address, port: 7 };
 /// let channel = channels.add(&[echo], 64)?;
 /// // Once the descriptor of `channel` is readable:

@@ -1,6 +1,6 @@
 //! Why a link cannot be opened.
 
-use std::io;
+use std::{fmt, io};
 
 /// Why a link cannot be opened.
 #[derive(Debug)]
@@ -28,4 +28,40 @@ pub enum XdpStep {
     Program,
     /// Attaching the program to the driver; see [`Program::attach_xdp`](crate::bpf::Program::attach_xdp).
     Driver,
+}
+
+impl fmt::Display for XdpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queues(count) => write!(f, "the link has {count} queues"),
+            Self::Failed(step, error) => write!(f, "{step}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for XdpError {}
+
+impl fmt::Display for XdpStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Promiscuity => "cannot enter promiscuous mode",
+            Self::Socket => "cannot create the socket",
+            Self::Queue => "cannot bind to the queue",
+            Self::Program => "cannot load the XDP program",
+            Self::Driver => "cannot attach the XDP program to the driver",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_what_failed_and_why() {
+        let error = io::Error::from_raw_os_error(libc::EBUSY);
+        let text = XdpError::Failed(XdpStep::Queue, error).to_string();
+        assert!(text.starts_with("cannot bind to the queue: Device or resource busy"), "{text}");
+        assert_eq!(XdpError::Queues(4).to_string(), "the link has 4 queues");
+    }
 }
