@@ -70,6 +70,7 @@ use crate::drops::{DropReason, Drops};
 use crate::due::earliest;
 use crate::ip::fragments::Reassembly;
 use crate::neighbors::Neighbors;
+use crate::ports::DynamicPorts;
 use crate::rate_limit::{SourceBuckets, TokenBucket};
 use crate::routes::Routes;
 
@@ -158,7 +159,8 @@ pub struct Stack<B> {
     error_rate: TokenBucket,
     /// The identification of the next packet of IPv4 or fragment of IPv6.
     next_identification: u32,
-    next_port: u16,
+    /// The ports for endpoints that state none.
+    ports: DynamicPorts,
     drops: Drops,
     counts: StackCounts,
 }
@@ -254,7 +256,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             ),
             error_rate: TokenBucket::new(settings.errors_per_second, BURST),
             next_identification: (seed >> 32) as u32,
-            next_port: FIRST_PORT + (seed % PORTS as u64) as u16,
+            ports: DynamicPorts::new(seed),
             drops: Drops::default(),
             counts: StackCounts::default(),
             settings,
@@ -277,15 +279,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if port != 0 {
             return self.bind_port((address, port));
         }
-        for _ in 0..PORTS {
-            let port = self.next_port;
-            self.next_port = port.checked_add(1).unwrap_or(FIRST_PORT);
-            match self.bind_port((address, port)) {
-                Err(BindError::InUse) => {}
-                bound => return bound,
-            }
-        }
-        Err(BindError::InUse)
+        let mut ports = self.ports;
+        let bound = ports.find(|port| match self.bind_port((address, port)) {
+            Err(BindError::InUse) => None,
+            bound => Some(bound),
+        });
+        self.ports = ports;
+        bound.unwrap_or(Err(BindError::InUse))
     }
 
     fn bind_port(&mut self, local: (IpAddr, u16)) -> Result<EndpointId, BindError> {
@@ -483,10 +483,6 @@ impl<B> fmt::Debug for Stack<B> {
             .finish_non_exhaustive()
     }
 }
-
-/// The first of the dynamic ports, which reach to 65535 (RFC 6335, 6), and their number.
-const FIRST_PORT: u16 = 49_152;
-const PORTS: u16 = u16::MAX - FIRST_PORT + 1;
 
 /// A port for each endpoint, and some connected ones.
 const MOST_ENDPOINTS: usize = 1 << 16;

@@ -9,7 +9,8 @@ use softclock_core::Instant;
 use super::{Interest, Listed, Owner, TcpEndpoint, TcpError, TcpId, TcpWoken};
 use crate::demux::{Flow, Protocol};
 use crate::stack::slots::SlotId;
-use crate::stack::{BindError, FIRST_PORT, PORTS, Stack};
+use crate::ports::DynamicPorts;
+use crate::stack::{BindError, Stack};
 use crate::tcp::connection::{Connection, Error};
 use crate::tcp::payload::Payload;
 use crate::tcp::settings::Settings;
@@ -105,18 +106,16 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
         // RFC 6056, 3.3.3: a place that depends on the peer, and from there on upwards.
         let place = self.tcp.shared.secrets().timestamp_offset(&flow(0));
-        for _ in 0..PORTS {
-            let number = place.wrapping_add(self.tcp.ports_given) % u32::from(PORTS);
+        let mut ports = DynamicPorts::new(place.wrapping_add(self.tcp.ports_given).into());
+        let free = ports.find(|port| {
             self.tcp.ports_given = self.tcp.ports_given.wrapping_add(1);
-            let flow = flow(FIRST_PORT + number as u16);
+            let flow = flow(port);
             let is_taken = self.stack_of(&flow).is_some()
                 || self.table.find(&flow).is_some()
                 || self.tcp.time_wait.contains(&flow);
-            if !is_taken {
-                return self.tcp_open(now, flow, settings);
-            }
-        }
-        Err(BindError::InUse)
+            (!is_taken).then_some(flow)
+        });
+        self.tcp_open(now, free.ok_or(BindError::InUse)?, settings)
     }
 
     fn tcp_open(

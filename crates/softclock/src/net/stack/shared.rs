@@ -19,6 +19,7 @@ use softclock_linux::link::{Buffer, Chunk, Link, Transport, XdpChannels};
 use softclock_net::channel::Limits;
 use softclock_net::demux::HashKey;
 use softclock_net::drops::DropReason;
+use softclock_net::ports::DynamicPorts;
 use softclock_net::rate_limit::TokenBucket;
 use softclock_net::routes::Routes;
 use softclock_net::stack::{
@@ -78,7 +79,8 @@ struct Bindings {
     bound: HashMap<SocketAddr, ()>,
     /// In order. Bounded by the number of sockets, since the end of a socket cancels what waits for it.
     changes: Vec<Change>,
-    next: u16,
+    /// The ports for sockets that state none.
+    ports: DynamicPorts,
 }
 
 /// A change that a socket of another thread asks the driver for.
@@ -137,7 +139,7 @@ impl Shared {
         let bindings = Bindings {
             bound: HashMap::new(),
             changes: Vec::new(),
-            next: FIRST_PORT + (seed % u64::from(u16::MAX - FIRST_PORT)) as u16,
+            ports: DynamicPorts::new(seed),
         };
         let rate = TokenBucket::new(settings.errors_per_second, MOST_RETURNED as u32);
         let stacks = settings.steering.map_or(1, |steering| steering.stacks());
@@ -179,14 +181,11 @@ impl Shared {
             let is_new = bindings.bound.insert(local, ()).is_none();
             return is_new.then_some(local);
         }
-        for _ in FIRST_PORT..=u16::MAX {
-            let local = SocketAddr::new(local.ip(), bindings.next);
-            bindings.next = bindings.next.checked_add(1).unwrap_or(FIRST_PORT);
-            if bindings.bound.insert(local, ()).is_none() {
-                return Some(local);
-            }
-        }
-        None
+        let Bindings { bound, ports, .. } = &mut *bindings;
+        ports.find(|port| {
+            let local = SocketAddr::new(local.ip(), port);
+            bound.insert(local, ()).is_none().then_some(local)
+        })
     }
 
     /// Gives an address and port back.
@@ -484,9 +483,6 @@ impl Shared {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// The first of the dynamic ports (RFC 6335, 6).
-const FIRST_PORT: u16 = 49_152;
 
 /// The most packets of other threads that wait for the driver.
 const MOST_OUTGOING: usize = 1024;
