@@ -161,7 +161,7 @@ impl Device {
         let failure = match link.receive_queues() {
             _ if link.is_virtual() => DeviceFailure::XdpCopies,
             queues @ 2.. => DeviceFailure::Xdp(XdpError::Queues(queues)),
-            _ if link.takes_tags_off() => DeviceFailure::XdpMissesTags,
+            _ if link.strips_vlan_tags() => DeviceFailure::XdpMissesTags,
             _ => return Ok(()),
         };
         Err(link.failed(failure))

@@ -219,7 +219,7 @@ impl Link {
 
     /// Whether the link strips VLAN tags from received frames and reports them beside the frames (`rx-vlan-offload` of
     /// ethtool(8)). False if that cannot be found out.
-    pub fn takes_tags_off(&self) -> bool {
+    pub fn strips_vlan_tags(&self) -> bool {
         self.ethtool_flags()
             .is_ok_and(|flags| flags & ETH_FLAG_RXVLAN != 0)
     }
@@ -313,7 +313,7 @@ mod tests {
         other.rename_first(link.name(), "down");
         assert_eq!(Link::named(link.name()).unwrap().speed_mbit(), None);
         assert_eq!(link.speed_mbit(), speed);
-        assert!(link.is_virtual() && link.takes_tags_off());
+        assert!(link.is_virtual() && link.strips_vlan_tags());
     }
 
     #[test]

@@ -160,7 +160,7 @@ impl XdpSocket {
         let chunks = Chunks::new(umem.clone(), share, rings.fill, waker, None);
         // From here on an error drops `chunks`, which closes its descriptor of the socket.
         let chunks = Open(chunks);
-        patiently(|| bind(fd.as_fd(), umem, link, settings.copies, queue))
+        retry_while_busy(|| bind(fd.as_fd(), umem, link, settings.copies, queue))
             .map_err(failed(XdpStep::Queue))?;
         if share.is_first() {
             let owner = fd.try_clone().map_err(failed(XdpStep::Socket))?;
@@ -170,7 +170,7 @@ impl XdpSocket {
         // The program last: it redirects frames as soon as it is attached, and the host loses them.
         let (program, map) = program::load(fd.as_fd(), queue, &settings.filter, others)
             .map_err(failed(XdpStep::Program))?;
-        let attachment = patiently(|| program.attach_xdp(link.index()));
+        let attachment = retry_while_busy(|| program.attach_xdp(link.index()));
         Ok(Self {
             _attachment: attachment.map_err(failed(XdpStep::Driver))?,
             _map: map,
@@ -404,7 +404,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Repeats `call` for up to 200 ms while it fails with `EBUSY`: the kernel frees the resources of a closed socket or
 /// program only a little later.
-fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+fn retry_while_busy<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..BUSY_TRIES {
         match call() {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {

@@ -23,7 +23,9 @@ use softclock_wire::packet::Offload;
 use super::chunks::{Account, Chunk, Chunks};
 use super::sending::Sending;
 use super::umem::{self, Umem};
-use super::{Open, XdpError, XdpSettings, XdpStep, bind, lock, patiently, prepare, queue_of};
+use super::{
+    Open, XdpError, XdpSettings, XdpStep, bind, lock, prepare, queue_of, retry_while_busy,
+};
 use crate::bpf::{Attachment, IndexMap, SocketMap};
 use crate::link::{Buffer, Link, Received, Refused};
 pub(super) use credits::Credits;
@@ -122,7 +124,7 @@ impl XdpChannels {
         let filter = &shared.settings.link.filter;
         let program =
             program::load(&shared.maps, shared.queue, filter).map_err(failed(XdpStep::Program))?;
-        let attachment = patiently(|| program.attach_xdp(link.index()));
+        let attachment = retry_while_busy(|| program.attach_xdp(link.index()));
         let attachment = attachment.map_err(failed(XdpStep::Driver))?;
         let _ = shared.attachment.set(attachment);
         Ok(Self { common, shared })
@@ -400,7 +402,7 @@ impl Shared {
         let credits = Some(maps.credits.clone());
         let chunks = Chunks::new(umem.clone(), share, rings.fill, waker?, credits);
         let chunks = Open(chunks);
-        patiently(|| bind(socket.as_fd(), &umem, link, *copies, queue))
+        retry_while_busy(|| bind(socket.as_fd(), &umem, link, *copies, queue))
             .map_err(failed(XdpStep::Queue))?;
         *umem.owner() = Some(owner?);
         let options = sockopt::xdp_options(&socket).unwrap_or(XdpOptionsFlags::empty());
