@@ -61,7 +61,10 @@ mod tests {
     fn an_error_says_what_failed_and_why() {
         let error = io::Error::from_raw_os_error(libc::EBUSY);
         let text = XdpError::Failed(XdpStep::Queue, error).to_string();
-        assert!(text.starts_with("cannot bind to the queue: Device or resource busy"), "{text}");
+        assert!(
+            text.starts_with("cannot bind to the queue: Device or resource busy"),
+            "{text}"
+        );
         assert_eq!(XdpError::Queues(4).to_string(), "the link has 4 queues");
     }
 }

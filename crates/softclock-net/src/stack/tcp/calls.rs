@@ -8,8 +8,8 @@ use softclock_core::Instant;
 
 use super::{Interest, Listed, Owner, TcpEndpoint, TcpError, TcpId, TcpWoken};
 use crate::demux::{Flow, Protocol};
-use crate::stack::slots::SlotId;
 use crate::ports::DynamicPorts;
+use crate::stack::slots::SlotId;
 use crate::stack::{BindError, Stack};
 use crate::tcp::connection::{Connection, Error};
 use crate::tcp::payload::Payload;
