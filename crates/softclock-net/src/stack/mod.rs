@@ -27,7 +27,9 @@
 //! | `endpoint.rs` | endpoints, their channels and counters |
 //! | `elsewhere.rs` | receivers in other threads, with rings of their own |
 //! | `input.rs` | from a frame to a channel, and from there to a datagram |
-//! | `control.rs` | ICMP, fragments, packets without an endpoint, timers |
+//! | `control.rs` | packets for the stack itself, or without an endpoint; timers |
+//! | `icmp.rs` | ICMP and ICMPv6: echo, errors |
+//! | `reassembly.rs` | fragments, and packets put together from them |
 //! | `discovery.rs` | ARP and neighbor discovery |
 //! | `slots.rs` | numbered entries |
 //! | `steering.rs` | several stacks with the same addresses |
@@ -39,9 +41,11 @@ mod discovery;
 mod elsewhere;
 mod endpoint;
 mod frame;
+mod icmp;
 mod input;
 mod output;
 mod path_mtu;
+mod reassembly;
 mod settings;
 mod slots;
 mod steering;
