@@ -7,15 +7,15 @@
 //! - [`XdpChannels`]: receives frames by AF_XDP into a bounded channel for each endpoint.
 //! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
 //! - [`HostNeighbors`]: the host's neighbors on a link, for a stack that shares the host's addresses.
-//! - [`Device`]: a link by AF_PACKET or AF_XDP, or a TAP device. Takes the link's frames from the host, or shares the link
-//!   with it.
+//! - [`Device`]: a link by AF_PACKET or AF_XDP, or a TAP device. Takes the link's frames from the host, or shares the
+//!   link with it.
 //!
 //! The sockets and devices have the same operations: `receive` passes up to [`BATCH`] frames that have arrived to a
 //! closure, `send` sends up to [`BATCH`] frames in order, and `take_lost` counts frames lost because a buffer was full.
 //! None of them blocks; the descriptor is readable when `receive` has frames.
 //!
-//! The feature `experiments` adds `SharedXdpSocket`, an [`XdpSocket`] for receivers in several threads, and `Polling`, with
-//! which the receivers of a queue drive its receive work, instead of interrupts.
+//! The feature `experiments` adds `SharedXdpSocket`, an [`XdpSocket`] for receivers in several threads, and `Polling`,
+//! with which the receivers of a queue drive its receive work, instead of interrupts.
 
 mod addresses;
 mod buffer;
@@ -147,7 +147,8 @@ impl Link {
         speed.ok().filter(|&speed| speed > 0)
     }
 
-    /// The maximum transmission unit: the length in bytes of the longest packet in a frame, without the Ethernet header.
+    /// The maximum transmission unit: the length in bytes of the longest packet in a frame, without the Ethernet
+    /// header.
     ///
     /// # Errors
     /// `ENODEV` if the link was deleted or moved to another network namespace.

@@ -25,8 +25,8 @@ pub(super) struct Deferral {
 }
 
 impl Napi {
-    /// Finds the instance of a link's receive queue: the one that the driver reports for the queue, or the only one of a
-    /// link with one queue.
+    /// Finds the instance of a link's receive queue: the one that the driver reports for the queue, or the only one of
+    /// a link with one queue.
     ///
     /// # Errors
     /// `NotFound` if the link has none, as veth without an XDP program, or it cannot be told which is the queue's;

@@ -140,8 +140,8 @@ impl XdpSocket {
         Self::open_in(&memory, link, settings)
     }
 
-    /// Opens a link, with a share of this memory. Blocks for up to 200 ms if the link is busy, since the kernel frees the
-    /// queue of a closed socket only a little later.
+    /// Opens a link, with a share of this memory. Blocks for up to 200 ms if the link is busy, since the kernel frees
+    /// the queue of a closed socket only a little later.
     ///
     /// # Errors
     /// See [`XdpError`]. After an error the link is unchanged, and the share is used up.
@@ -184,9 +184,9 @@ impl XdpSocket {
         })
     }
 
-    /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most [`BATCH`](super::BATCH). Reads
-    /// memory, without a system call in most cases. The memory of a frame goes back to the kernel when `on_frame`
-    /// returns.
+    /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most
+    /// [`BATCH`](super::BATCH). Reads memory, without a system call in most cases. The memory of a frame goes back to
+    /// the kernel when `on_frame` returns.
     ///
     /// # Errors
     /// `WouldBlock` if no frame has arrived.
@@ -232,8 +232,9 @@ impl XdpSocket {
         self.chunks.0.held()
     }
 
-    /// Sends frames in order and performs their pending offloads; returns the number sent, at most [`BATCH`](super::BATCH). If a
-    /// frame cannot be sent, the frames before it are sent, and a call that begins with this frame returns its error.
+    /// Sends frames in order and performs their pending offloads; returns the number sent, at most
+    /// [`BATCH`](super::BATCH). If a frame cannot be sent, the frames before it are sent, and a call that begins with
+    /// this frame returns its error.
     ///
     /// # Errors
     /// Those of the first frame, no part of which is sent then. `WouldBlock` if the link has no room; `EMSGSIZE` for a
@@ -396,8 +397,8 @@ fn bind(
     Ok(rustix::net::bind(socket, &address(flags))?)
 }
 
-/// Takes a lock. A closure of a caller that has panicked under it leaves the data whole: rings and counters are updated by
-/// whole frames.
+/// Takes a lock. A closure of a caller that has panicked under it leaves the data whole: rings and counters are updated
+/// by whole frames.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -164,8 +164,8 @@ const fn joined([a, b, c, d]: [u32; 4]) -> [u64; 2] {
     [(a as u64) << 32 | b as u64, (c as u64) << 32 | d as u64]
 }
 
-/// The bytes of an entry of the table with a handle of 8 bytes, as the documentation of [`Table`](super::Table) has them
-/// with their tags of 4 bytes.
+/// The bytes of an entry of the table with a handle of 8 bytes, as the documentation of [`Table`](super::Table) has
+/// them with their tags of 4 bytes.
 const _: () = {
     assert!(size_of::<(FlowV4, [u32; 2])>() == 20);
     assert!(size_of::<(FlowV6, [u32; 2])>() == 44);

@@ -11,9 +11,9 @@ use super::{Flow, HashKey, Protocol};
 ///
 /// `T` is a small handle of an endpoint, such as a `u32`. The table compares whole keys, so a packet is never taken for
 /// one of another flow. Entries are in flat arrays that double when they are three quarters full, which takes time
-/// in proportion to the entries: constant time an entry, amortized. In a table that grows, a flow of IPv4 occupies 32 to
-/// 64 bytes with a handle of 8 bytes, as the stack has, and one of IPv6 64 to 128. The arrays halve when fewer than one
-/// place in eight is occupied. The caller bounds the number of entries.
+/// in proportion to the entries: constant time an entry, amortized. In a table that grows, a flow of IPv4 occupies 32
+/// to 64 bytes with a handle of 8 bytes, as the stack has, and one of IPv6 64 to 128. The arrays halve when fewer than
+/// one place in eight is occupied. The caller bounds the number of entries.
 ///
 /// ```
 /// use softclock_net::demux::{Flow, HashKey, InUse, Protocol, Table};
@@ -233,8 +233,8 @@ impl<T: Copy> Table<T> {
             .copied()
     }
 
-    /// Calls `each` for every endpoint that receives a datagram to a group or to all hosts: the one bound to its destination
-    /// address and port, and the one bound to the port and any address. Connected flows are not considered.
+    /// Calls `each` for every endpoint that receives a datagram to a group or to all hosts: the one bound to its
+    /// destination address and port, and the one bound to the port and any address. Connected flows are not considered.
     pub fn find_all_bound(&self, flow: &Flow, each: impl FnMut(T)) {
         let binding = Binding::new(flow.protocol, flow.local);
         let bound = self.bound.find(self.key, &binding);

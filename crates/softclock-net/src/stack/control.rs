@@ -18,9 +18,9 @@ use crate::{icmp, icmp_v6};
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Runs every timer that is due at `now`: TCP connections, listeners and TIME-WAIT, reassembly timeouts, ARP and
-    /// neighbor solicitations, and the repeated announcement. Takes time in proportion to the timers that are due: at most
-    /// one for each connection, neighbor and incomplete packet. The timer of a connection whose owner does not come also
-    /// processes the segments that wait in its channel.
+    /// neighbor solicitations, and the repeated announcement. Takes time in proportion to the timers that are due: at
+    /// most one for each connection, neighbor and incomplete packet. The timer of a connection whose owner does not
+    /// come also processes the segments that wait in its channel.
     pub fn on_timer(&mut self, now: Instant) {
         self.tcp_at(now);
         self.expire_fragments(now);
@@ -108,8 +108,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Reports to the sender that no endpoint takes its packet, if the rate limit allows it. Returns the reason for which
-    /// the packet is dropped.
+    /// Reports to the sender that no endpoint takes its packet, if the rate limit allows it. Returns the reason for
+    /// which the packet is dropped.
     pub(super) fn refuse(
         &mut self,
         now: Instant,

@@ -187,14 +187,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// The next neighbor whose link address the caller has to find, or to confirm, for
-    /// [`on_neighbor`](Self::on_neighbor) ([`Settings::asks_caller`](super::Settings::asks_caller)). The same is asked for
-    /// again if there is no answer.
+    /// [`on_neighbor`](Self::on_neighbor) ([`Settings::asks_caller`](super::Settings::asks_caller)). The same is asked
+    /// for again if there is no answer.
     pub fn next_question(&mut self) -> Option<IpAddr> {
         self.questions.pop_front()
     }
 
-    /// Takes the link address of a neighbor, which the caller has found or which has changed. News of neighbors that the
-    /// stack has not asked for is ignored.
+    /// Takes the link address of a neighbor, which the caller has found or which has changed. News of neighbors that
+    /// the stack has not asked for is ignored.
     pub fn on_neighbor(&mut self, now: Instant, neighbor: IpAddr, link: LinkAddress) {
         let answer = Answer {
             is_solicited: true,

@@ -267,8 +267,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Binds a UDP port, for one of the stack's addresses, or for all of one version of IP if the address is unspecified,
-    /// and returns its endpoint. Port 0 stands for any free one of 49152 to 65535 (RFC 6335, 6).
+    /// Binds a UDP port, for one of the stack's addresses, or for all of one version of IP if the address is
+    /// unspecified, and returns its endpoint. Port 0 stands for any free one of 49152 to 65535 (RFC 6335, 6).
     ///
     /// # Errors
     /// [`BindError::InUse`], [`BindError::NotOurAddress`], and [`BindError::TooMany`] for more than 65 536 endpoints.
@@ -382,8 +382,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         endpoint.error.is_none() && endpoint.channel.wait()
     }
 
-    /// Returns the next endpoint to wake: one whose [`wait`](Self::wait) returned true and that has got a packet since, or
-    /// one with a new [error](Self::take_error), waiting or not. An endpoint is listed once at a time.
+    /// Returns the next endpoint to wake: one whose [`wait`](Self::wait) returned true and that has got a packet since,
+    /// or one with a new [error](Self::take_error), waiting or not. An endpoint is listed once at a time.
     pub fn next_woken(&mut self) -> Option<EndpointId> {
         while let Some(id) = self.woken.pop_front() {
             if let Some(endpoint) = self.endpoints.get_mut(id.0) {
@@ -394,14 +394,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         None
     }
 
-    /// The next frame for the link, as [`next_link_frame`](Self::next_link_frame) returns it, for devices that do no work
-    /// on frames: those for which [`Settings::offloads_tcp`] is not set.
+    /// The next frame for the link, as [`next_link_frame`](Self::next_link_frame) returns it, for devices that do no
+    /// work on frames: those for which [`Settings::offloads_tcp`] is not set.
     pub fn next_frame(&mut self) -> Option<Vec<u8>> {
         self.next_link_frame().map(|frame| frame.bytes)
     }
 
-    /// The next frame for the link. Asks connections for their segments when no other frame waits, each in turn for one,
-    /// or for as many as the device cuts out of one frame.
+    /// The next frame for the link. Asks connections for their segments when no other frame waits, each in turn for
+    /// one, or for as many as the device cuts out of one frame.
     pub fn next_link_frame(&mut self) -> Option<Frame> {
         if self.leaving.is_empty() {
             self.tcp_send_next();

@@ -141,8 +141,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Ok(())
     }
 
-    /// Gives up packets whose fragments did not arrive in time, and reports those of which the first fragment is here to
-    /// their senders (RFC 1122, 3.3.2; RFC 8200, 4.5), if the rate limit allows it.
+    /// Gives up packets whose fragments did not arrive in time, and reports those of which the first fragment is here
+    /// to their senders (RFC 1122, 3.3.2; RFC 8200, 4.5), if the rate limit allows it.
     pub(super) fn expire_fragments(&mut self, now: Instant) {
         let mut first_fragments = Vec::new();
         let expired = self

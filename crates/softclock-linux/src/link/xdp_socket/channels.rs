@@ -52,10 +52,10 @@ use slot::{Slot, Slots};
 /// channels that existed at once.
 ///
 /// # Threads
-/// Any thread may add channels and send, and each channel may belong to another thread: it has a descriptor of its own to
-/// wait for, and a ring of its own. The threads have one ring in common, by which chunks go back to the kernel: each
-/// takes a lock for it when it drops a chunk, and no other. Keep `on_frame` of [`XdpChannel::receive`] short, and call no
-/// method of the same channel in it, which would wait forever.
+/// Any thread may add channels and send, and each channel may belong to another thread: it has a descriptor of its own
+/// to wait for, and a ring of its own. The threads have one ring in common, by which chunks go back to the kernel: each
+/// takes a lock for it when it drops a chunk, and no other. Keep `on_frame` of [`XdpChannel::receive`] short, and call
+/// no method of the same channel in it, which would wait forever.
 ///
 /// # Examples
 /// ```no_run
@@ -106,8 +106,8 @@ impl XdpChannels {
     ///
     /// # Errors
     /// See [`XdpError`]. [`XdpStep::Socket`] with `InvalidInput` if the memory would be longer than 4 GiB;
-    /// [`XdpStep::Program`] with `InvalidInput` if a limit is 0, or the filter takes no frames. After an error the link is
-    /// unchanged.
+    /// [`XdpStep::Program`] with `InvalidInput` if a limit is 0, or the filter takes no frames. After an error the link
+    /// is unchanged.
     pub fn open(link: &Link, settings: ChannelSettings) -> Result<Self, XdpError> {
         let failed = |step| move |error| XdpError::Failed(step, error);
         let shared = Arc::new(Shared::open(link, settings)?);
@@ -143,23 +143,24 @@ impl XdpChannels {
         fragments
     }
 
-    /// The channel of UDP datagrams and TCP segments to no endpoint, which may deserve an answer (port unreachable, RST).
+    /// The channel of UDP datagrams and TCP segments to no endpoint, which may deserve an answer (port unreachable,
+    /// RST).
     pub const fn unclaimed(&self) -> &XdpChannel {
         let [.., unclaimed] = &self.common;
         unclaimed
     }
 
-    /// Adds a channel for the frames to these endpoints, with room for `limit` frames. Makes a system call for each key,
-    /// one for each removed channel that it looks at, and six for a socket if none of a removed channel is free.
+    /// Adds a channel for the frames to these endpoints, with room for `limit` frames. Makes a system call for each
+    /// key, one for each removed channel that it looks at, and six for a socket if none of a removed channel is free.
     ///
     /// The channel is removed when it is dropped. Frames that the program handles during the removal are discarded, but
     /// such a frame may also arrive in a channel that is added at the same time, so receivers check the headers.
     ///
     /// # Errors
     /// `InvalidInput` for no keys, more than [`MOST_KEYS`](Self::MOST_KEYS), or a limit of 0 or above that of the
-    /// settings; `AlreadyExists` if another channel has one of the keys; `QuotaExceeded` if as many channels exist as the
-    /// settings say, counting removed ones some of whose frames are still held; those of socket(7) and bpf(2). After an
-    /// error no channel is added.
+    /// settings; `AlreadyExists` if another channel has one of the keys; `QuotaExceeded` if as many channels exist as
+    /// the settings say, counting removed ones some of whose frames are still held; those of socket(7) and bpf(2).
+    /// After an error no channel is added.
     pub fn add(&self, keys: &[EndpointKey], limit: u32) -> io::Result<XdpChannel> {
         let shared = &self.shared;
         let is_valid = (1..=Self::MOST_KEYS).contains(&keys.len())
@@ -189,8 +190,8 @@ impl XdpChannels {
         sending.send(self.shared.socket.as_fd(), frames)
     }
 
-    /// Sends frames as [`XdpSocket::send_buffers`](super::XdpSocket::send_buffers) does: those that a channel has received
-    /// are not copied, and count against the channel's limit until the link has sent them.
+    /// Sends frames as [`XdpSocket::send_buffers`](super::XdpSocket::send_buffers) does: those that a channel has
+    /// received are not copied, and count against the channel's limit until the link has sent them.
     ///
     /// # Errors
     /// Those of [`XdpSocket::send_buffers`](super::XdpSocket::send_buffers).
@@ -263,8 +264,8 @@ impl XdpChannel {
     }
 
     /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most
-    /// [`BATCH`](crate::link::BATCH). Reads memory, without a system call in most cases. The channel has room for another
-    /// frame once a chunk is dropped.
+    /// [`BATCH`](crate::link::BATCH). Reads memory, without a system call in most cases. The channel has room for
+    /// another frame once a chunk is dropped.
     ///
     /// # Errors
     /// `WouldBlock` if no frame has arrived.
@@ -479,8 +480,8 @@ impl Shared {
 
 /// Maps memory with a chunk for each frame within the limits.
 fn umem_for(link: &Link, settings: &ChannelSettings) -> io::Result<Arc<Umem>> {
-    // A device keeps chunks in its own ring, in which it receives even the frames that are discarded. On a virtual link,
-    // the kernel takes a chunk only for a frame that has a credit.
+    // A device keeps chunks in its own ring, in which it receives even the frames that are discarded. On a virtual
+    // link, the kernel takes a chunk only for a frame that has a credit.
     let spare = if link.is_virtual() { 0 } else { umem::RECEIVE };
     let frames = (settings.channels as usize)
         .checked_mul(settings.limit as usize)

@@ -20,8 +20,8 @@ pub enum XdpStep {
     /// socket. `InvalidInput` if the memory has no share left, or its first socket is not open.
     Socket,
     /// Binding to the queue. `EOPNOTSUPP` if the driver has no zero-copy mode, and
-    /// [`Copies::Never`](super::Copies::Never) is set or the first socket of the memory has that mode; `EBUSY` if another
-    /// socket has the queue; `EINVAL` if the link has no queue of this number.
+    /// [`Copies::Never`](super::Copies::Never) is set or the first socket of the memory has that mode; `EBUSY` if
+    /// another socket has the queue; `EINVAL` if the link has no queue of this number.
     Queue,
     /// Loading the XDP program. Needs CAP_BPF. `InvalidInput` if the filter has more than
     /// [`XdpFilter::MOST_ENTRIES`](super::XdpFilter::MOST_ENTRIES) addresses or ports.

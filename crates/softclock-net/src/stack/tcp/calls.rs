@@ -279,8 +279,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Asks that [`tcp_next_woken`](Self::tcp_next_woken) names the connection when it is ready for `interest`, besides
-    /// what was asked for before. Returns false, and asks for nothing, if it is ready already, or closed. Processes what
-    /// has arrived.
+    /// what was asked for before. Returns false, and asks for nothing, if it is ready already, or closed. Processes
+    /// what has arrived.
     ///
     /// A connection is also named once, unasked, when the peer has closed its half or the connection is over.
     pub fn tcp_wait(&mut self, now: Instant, id: TcpId, interest: Interest) -> bool {
@@ -332,8 +332,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp.readiness(id.0)
     }
 
-    /// The state of a connection. `None` if it is closed and forgotten. Connections in TIME-WAIT whose owner is gone are
-    /// forgotten, too: [`tcp_time_wait`](Self::tcp_time_wait) knows them by their flow.
+    /// The state of a connection. `None` if it is closed and forgotten. Connections in TIME-WAIT whose owner is gone
+    /// are forgotten, too: [`tcp_time_wait`](Self::tcp_time_wait) knows them by their flow.
     pub fn tcp_state(&self, id: TcpId) -> Option<State> {
         let connection = self.tcp_connection(id)?;
         let is_over = connection.state() == State::TimeWait

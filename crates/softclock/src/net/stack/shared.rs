@@ -1,8 +1,8 @@
 //! The part of a stack that other threads reach: the packets for their sockets, and those that they send.
 //!
 //! The thread with the device demultiplexes all frames, and copies those for sockets of other threads into bounded
-//! queues. With NI-LRP the XDP program demultiplexes, and such a socket has a ring of its own. Everything else is done by
-//! the thread of the socket.
+//! queues. With NI-LRP the XDP program demultiplexes, and such a socket has a ring of its own. Everything else is done
+//! by the thread of the socket.
 
 mod socket;
 
@@ -33,8 +33,8 @@ use super::ring::SocketRing;
 use crate::runtime::inner::Inner;
 pub(super) use socket::SharedSocket;
 
-/// What the threads of a stack have in common. Locks are held for a few instructions. A thread that holds the counters of a
-/// socket may take one of the others, and no other thread two.
+/// What the threads of a stack have in common. Locks are held for a few instructions. A thread that holds the counters
+/// of a socket may take one of the others, and no other thread two.
 pub(super) struct Shared {
     pub(super) link: Link,
     /// The addresses and routes of the stack.
@@ -109,11 +109,12 @@ struct Outgoing {
     blocked: Vec<Waker>,
 }
 
-/// Frames in the rings of other threads that the stack has to handle, such as those from strangers to a connected socket.
+/// Frames in the rings of other threads that the stack has to handle, such as those from strangers to a connected
+/// socket.
 struct Returned {
     frames: Vec<RingFrame<Vec<u8>>>,
-    /// Most of them are answered by errors, so they have the limit of errors: a flood of them is dropped by the thread with
-    /// the ring, and does not wake the driver.
+    /// Most of them are answered by errors, so they have the limit of errors: a flood of them is dropped by the thread
+    /// with the ring, and does not wake the driver.
     rate: TokenBucket,
 }
 
@@ -277,8 +278,8 @@ impl Shared {
         lock(&self.lanes)
     }
 
-    /// Gives the current thread a stack with connections of its own, if there is one for it: the end of its lane, and the
-    /// stack.
+    /// Gives the current thread a stack with connections of its own, if there is one for it: the end of its lane, and
+    /// the stack.
     pub(super) fn take_lane(
         self: &Arc<Self>,
         runtime: Rc<Inner>,
@@ -353,8 +354,8 @@ impl Shared {
         }
     }
 
-    /// Does the protocols' work for a frame from the ring of a socket. Frames that the socket does not receive go to the
-    /// stack, as far as there is room.
+    /// Does the protocols' work for a frame from the ring of a socket. Frames that the socket does not receive go to
+    /// the stack, as far as there is room.
     pub(super) fn receive(
         &self,
         now: Instant,

@@ -124,8 +124,8 @@ impl StackUdp {
         self.next().ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
-    /// Makes `call` as [`Registration::poll_call`] does when something may have arrived, in the stack or in the ring. With a
-    /// ring at most once: while packets that are no datagrams arrive, other tasks run in between.
+    /// Makes `call` as [`Registration::poll_call`] does when something may have arrived, in the stack or in the ring.
+    /// With a ring at most once: while packets that are no datagrams arrive, other tasks run in between.
     fn poll_receive<R>(
         &self,
         cx: &Context<'_>,

@@ -15,8 +15,8 @@ use crate::net::stack::random::random;
 use crate::net::stack::udp::bind_error;
 
 impl Driver {
-    /// Calls `f` with the stack, and sends what it leaves to send in the driver's next turn. Until then other tasks run,
-    /// so that the segments of all of them leave in one batch.
+    /// Calls `f` with the stack, and sends what it leaves to send in the driver's next turn. Until then other tasks
+    /// run, so that the segments of all of them leave in one batch.
     ///
     /// # Errors
     /// [`io::ErrorKind::NetworkDown`] if the interface is gone, besides those of `f`.
@@ -113,8 +113,8 @@ impl Driver {
         });
     }
 
-    /// Whether a connection to this address is opened by the stack: one that it has a route to, loopback excepted. A stack
-    /// that shares the host's addresses opens none, since it receives nothing at the ports that it would choose.
+    /// Whether a connection to this address is opened by the stack: one that it has a route to, loopback excepted. A
+    /// stack that shares the host's addresses opens none, since it receives nothing at the ports that it would choose.
     pub(in super::super) fn reaches(&self, remote: IpAddr) -> bool {
         self.ports().is_none()
             && !remote.is_loopback()
