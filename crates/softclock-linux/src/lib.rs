@@ -20,7 +20,8 @@
 //! - [`signal`]: reads SIGTERM and other signals from a descriptor.
 //!
 //! The feature `experiments`, for softclock-bench only, adds `child`, which starts processes that end with the thread
-//! that started them; `uring_timeout`, timeouts of an io_uring; and `alarm::SyntheticHandler`.
+//! that started them; `uring_timeout`, timeouts of an io_uring; `alarm::SyntheticHandler`; and in `link` `Polling` and
+//! `SharedXdpSocket`.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("softclock-linux runs on Linux only");

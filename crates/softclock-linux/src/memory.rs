@@ -45,8 +45,8 @@ impl Memory {
     }
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread. This type does not access the memory: each user argues for its
-// own accesses.
+// SAFETY: a mapping belongs to the process, not to a thread. This type does not access the memory: each user argues for
+// its own accesses.
 unsafe impl Send for Memory {}
 // SAFETY: as above.
 unsafe impl Sync for Memory {}

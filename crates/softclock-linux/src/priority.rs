@@ -76,9 +76,10 @@ pub fn set_idle_priority() -> io::Result<()> {
     set_scheduler(libc::SCHED_IDLE, 0)
 }
 
-/// Sets the time slice of an ordinary thread, 100 us to 100 ms: the time for which it keeps the processor while others of
-/// its priority wait. A thread that wakes takes the processor at once from one with a longer slice, if it has had less
-/// than its share. Shares stay as they are. `None` is the calling thread; threads that it starts inherit the slice.
+/// Sets the time slice of an ordinary thread, 100 us to 100 ms: the time for which it keeps the processor while others
+/// of its priority wait. A thread that wakes takes the processor at once from one with a longer slice, if it has had
+/// less than its share. Shares stay as they are. `None` is the calling thread; threads that it starts inherit the
+/// slice.
 ///
 /// Kernels before 6.12 ignore it.
 ///

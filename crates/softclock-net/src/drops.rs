@@ -61,6 +61,8 @@ pub enum DropReason {
     PortUnreachable,
     /// The channel of the endpoint was full: early discard.
     ChannelFull,
+    /// The queue to the thread that has the connection was full, or that thread has not joined.
+    HandoverFull,
     /// A SYN arrived while the listener had too many half-open connections, and cookies are off.
     TcpSynQueueFull,
     /// A handshake could not be completed since too many connections waited to be accepted.
@@ -101,7 +103,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of a packet's way through the stack.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::TooShort,
         Self::OtherHost,
         Self::EtherType,
@@ -129,6 +131,7 @@ impl DropReason {
         Self::TcpReassembly,
         Self::PortUnreachable,
         Self::ChannelFull,
+        Self::HandoverFull,
         Self::TcpSynQueueFull,
         Self::TcpAcceptQueueFull,
         Self::TcpBadCookie,
@@ -179,6 +182,7 @@ impl DropReason {
             Self::TcpReassembly => "tcp_reassembly",
             Self::PortUnreachable => "port_unreachable",
             Self::ChannelFull => "channel_full",
+            Self::HandoverFull => "handover_full",
             Self::TcpSynQueueFull => "tcp_syn_queue_full",
             Self::TcpAcceptQueueFull => "tcp_accept_queue_full",
             Self::TcpBadCookie => "tcp_bad_cookie",

@@ -99,7 +99,8 @@ pub fn write_echo_reply(addresses: Addresses, echo: &Echo<'_>, to: &mut Vec<u8>)
 }
 
 /// The message that reports that `original`, a packet or first fragment from the IPv6 header on, was not delivered: the
-/// payload of an IPv6 packet with these addresses, which are those of the report. Quotes as much as fits into a packet of 1280 bytes.
+/// payload of an IPv6 packet with these addresses, which are those of the report. Quotes as much as fits into a packet
+/// of 1280 bytes.
 ///
 /// Ask [`may_answer`](crate::icmp::may_answer) before. Bytes behind the original packet are not quoted.
 ///

@@ -18,7 +18,8 @@
 //! - [`icmp`], [`icmp_v6`]: errors and echo, under the [`rate_limit`].
 //! - [`udp`]: datagrams. [`tcp`]: the types of connections.
 //! - [`stack`]: all of these together, in four architectures. Begin here.
-//! - [`drops`]: the reasons for which packets are dropped. [`checksum`]: those of the transport layer.
+//! - [`drops`]: the reasons for which packets are dropped. [`checksum`]: those of the transport layer. [`ports`]: those
+//!   that are chosen where none is given.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -34,6 +35,7 @@ pub mod icmp_v6;
 pub mod ip;
 pub mod link;
 pub mod neighbors;
+pub mod ports;
 pub mod rate_limit;
 pub mod routes;
 pub mod stack;

@@ -105,6 +105,44 @@ fn a_deleted_interface_ends_the_stack() {
     });
 }
 
+/// A datagram that had arrived before the socket of another thread was connected to someone else is dropped and counted.
+#[test]
+fn what_a_stranger_sent_before_the_connection_is_counted() {
+    let (_, options) = options("scstr");
+    Runtime::new().unwrap().block_on(async {
+        let stack = open!(&options);
+        let share = stack.share();
+        let thread = std::thread::spawn(move || {
+            let test = async {
+                share.join().unwrap();
+                let bind = || UdpSocket::bind(([192, 0, 2, 7], 0)).unwrap();
+                let [socket, stranger, peer] = [bind(), bind(), bind()];
+                let there = socket.local_addr().unwrap();
+                stranger.send_to(b"stranger", there).await.unwrap();
+                // Packets keep their order, so when this one has arrived, the stranger's waits in the socket's channel.
+                let last = peer.local_addr().unwrap();
+                stranger.send_to(b"last", last).await.unwrap();
+                peer.recv(&mut [0; 4]).await.unwrap();
+                socket.connect(last).unwrap();
+                peer.send_to(b"peer", there).await.unwrap();
+                let mut buffer = [0; 16];
+                let length = socket.recv(&mut buffer).await.unwrap();
+                assert_eq!(&buffer[..length], b"peer");
+            };
+            let limited = async { softclock::timeout(Duration::from_secs(10), test).await };
+            let done = Runtime::new().unwrap().block_on(limited);
+            done.expect("the test hangs");
+        });
+        while !thread.is_finished() {
+            softclock::sleep(Duration::from_millis(1)).await;
+        }
+        thread.join().unwrap();
+        let report = stack.report();
+        assert_eq!(report.drops.of(DropReason::PortUnreachable), 1);
+        assert_eq!(report.counts.datagrams_received, 2);
+    });
+}
+
 /// An unanswered neighbor is asked three times, without a frame from outside that would wake the driver.
 #[test]
 fn a_neighbor_that_does_not_answer_is_given_up() {

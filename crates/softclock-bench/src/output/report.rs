@@ -258,6 +258,16 @@ fn progress_line(done: usize, total: usize, what: &str) -> String {
     )
 }
 
+/// Returns the median.
+///
+/// # Panics
+/// If `samples` is empty.
+pub(crate) fn median(samples: &[f64]) -> f64 {
+    let mut sorted = samples.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    quantile(&sorted, 0.5)
+}
+
 /// Returns the `q`-quantile of `sorted`, interpolated between neighbours.
 pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
     let position = q * (sorted.len() - 1) as f64;

@@ -69,15 +69,15 @@ port 9. It refuses TCP. Datagrams from ports below 1024 are not returned, since 
 other busy for ever.
 
 The addresses must be free, or host: then the services are at the host's addresses on the interface, by AF_XDP, and \
-ping, ARP and all other ports stay the host's. In the first case the host keeps its own, and its traffic is untouched. The host and the stack do not reach \
-each other over an interface that they share; they do over a TAP device, once its end has an address (ip addr add \
-192.0.2.1/24 dev NAME). All is restored when the command ends, even if it is killed. Needs root, or CAP_NET_RAW for \
-AF_PACKET, CAP_NET_ADMIN for a TAP device, and also CAP_BPF for AF_XDP.
+ping, ARP and all other ports stay the host's. With addresses of its own, the stack leaves the host's addresses and \
+traffic untouched. The host and the stack do not reach each other over an interface that they share; they do over a TAP \
+device, once its end has an address (ip addr add 192.0.2.1/24 dev NAME). All is restored when the command ends, even if \
+it is killed. Needs root, or CAP_NET_RAW for AF_PACKET, CAP_NET_ADMIN for a TAP device, and also CAP_BPF for AF_XDP.
 
 With soft-lrp a packet is only demultiplexed when it arrives, and discarded there if its service has more than \
 --channel packets to do. With ni-lrp the XDP program of the interface does this, before the kernel spends anything on \
-the packet; so it needs AF_XDP, not a TAP device. bsd and early-demux are those that they are compared with (Druschel \
-and Banga, OSDI 1996).
+the packet; so it needs AF_XDP, not a TAP device. bsd and early-demux are eager designs, for comparison (Druschel and \
+Banga, OSDI 1996).
 
 --pcap FILE has the frames that the stack received and sent, with their times. A frame that was dropped when it arrived \
 has the reason as a comment, such as dropped: channel_full. A full disk, or --pcap-limit, ends the capture and not the \

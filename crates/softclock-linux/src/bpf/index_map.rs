@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::map::{self, Shape, When};
 
-/// A hash map from keys of `BYTES` bytes to indices of 32 bits, for programs to look up. The kernel hashes with a secret
-/// of its own for each map, so senders cannot choose keys that collide.
+/// A hash map from keys of `BYTES` bytes to indices of 32 bits, for programs to look up. The kernel hashes with a
+/// secret of its own for each map, so senders cannot choose keys that collide.
 #[derive(Debug)]
 pub struct IndexMap<const BYTES: usize>(OwnedFd);
 
@@ -29,7 +29,8 @@ impl<const BYTES: usize> IndexMap<BYTES> {
     /// Adds an entry. Programs find it as soon as this returns.
     ///
     /// # Errors
-    /// `AlreadyExists` if there is an entry with this key, which stays; `ArgumentListTooLong` (E2BIG) if the map is full.
+    /// `AlreadyExists` if there is an entry with this key, which stays; `ArgumentListTooLong` (E2BIG) if the map is
+    /// full.
     pub fn insert(&self, key: &[u8; BYTES], index: u32) -> io::Result<()> {
         // SAFETY: the map was made for keys of this size and values of 4 bytes.
         unsafe { map::set(self.as_fd(), key, &index, When::Absent) }

@@ -193,8 +193,8 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// Memory for a frame of unknown length, as long as the frame before it or as the usual ones, up to 2 KiB. A frame stays
-/// where it was received if it is what was expected. Otherwise up to 2 KiB are copied:
+/// Memory for a frame of unknown length, as long as the frame before it or as the usual ones, up to 2 KiB. A frame
+/// stays where it was received if it is what was expected. Otherwise up to 2 KiB are copied:
 ///
 /// - An unexpected long frame has its first 2 KiB in a buffer of that size, and the others in a large buffer at their
 ///   final offset.

@@ -161,7 +161,7 @@ impl Device {
         let failure = match link.receive_queues() {
             _ if link.is_virtual() => DeviceFailure::XdpCopies,
             queues @ 2.. => DeviceFailure::Xdp(XdpError::Queues(queues)),
-            _ if link.takes_tags_off() => DeviceFailure::XdpMissesTags,
+            _ if link.strips_vlan_tags() => DeviceFailure::XdpMissesTags,
             _ => return Ok(()),
         };
         Err(link.failed(failure))
@@ -334,12 +334,7 @@ impl fmt::Display for DeviceError {
             DeviceFailure::ShutIngress(error) => {
                 write!(f, "cannot attach a tcx program to {name}: {error}")
             }
-            DeviceFailure::Xdp(XdpError::Queues(count)) => {
-                write!(f, "cannot open {name} by AF_XDP: it has {count} queues")
-            }
-            DeviceFailure::Xdp(XdpError::Failed(step, error)) => {
-                write!(f, "cannot open {name} by AF_XDP: {step:?}: {error}")
-            }
+            DeviceFailure::Xdp(error) => write!(f, "cannot open {name} by AF_XDP: {error}"),
             DeviceFailure::XdpCopies => write!(f, "AF_XDP copies the frames of {name}"),
             DeviceFailure::XdpMissesTags => write!(f, "AF_XDP loses VLAN tags on {name}"),
             DeviceFailure::Tap(error) => write!(f, "cannot create TAP device {name}: {error}"),

@@ -58,9 +58,9 @@ impl HostNeighbors {
         })
     }
 
-    /// Returns the link address of a neighbor, if the kernel knows it, and makes the kernel find it, or confirm it, if need
-    /// be. If it is not known, [`receive`](Self::receive) has it when the neighbor has answered. Makes two to four system
-    /// calls. Needs CAP_NET_ADMIN.
+    /// Returns the link address of a neighbor, if the kernel knows it, and makes the kernel find it, or confirm it, if
+    /// need be. If it is not known, [`receive`](Self::receive) has it when the neighbor has answered. Makes two to four
+    /// system calls. Needs CAP_NET_ADMIN.
     ///
     /// # Errors
     /// Those of the kernel for neighbors that cannot be, and without the capability.
@@ -82,8 +82,8 @@ impl HostNeighbors {
         Ok(known.and_then(|known| known.link_address))
     }
 
-    /// Passes neighbors on the link whose link addresses are news to `on_news`. Takes at most one message of the kernel, with
-    /// one or a few neighbors.
+    /// Passes neighbors on the link whose link addresses are news to `on_news`. Takes at most one message of the
+    /// kernel, with one or a few neighbors.
     ///
     /// # Errors
     /// `WouldBlock` if there is none. After `ENOBUFS`, news was lost: [`ask`](Self::ask) again.
@@ -226,8 +226,8 @@ impl Link {
 }
 
 /// Reserves a port of the host: the host's sockets cannot have it, with the same or an unspecified address, while the
-/// result is held. The socket is bound and not listening, so the host refuses connections that reach it. If connections of
-/// the host at this port are in TIME-WAIT, sockets with SO_REUSEADDR can have it nevertheless.
+/// result is held. The socket is bound and not listening, so the host refuses connections that reach it. If connections
+/// of the host at this port are in TIME-WAIT, sockets with SO_REUSEADDR can have it nevertheless.
 ///
 /// # Errors
 /// `AddrInUse` if a socket of the host has the port; those of bind(2).

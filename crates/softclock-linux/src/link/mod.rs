@@ -5,15 +5,17 @@
 //! - [`PacketSocket`]: receives and sends frames by AF_PACKET.
 //! - [`XdpSocket`]: receives and sends frames by AF_XDP.
 //! - [`XdpChannels`]: receives frames by AF_XDP into a bounded channel for each endpoint.
-//! - [`SharedXdpSocket`]: an [`XdpSocket`] for receivers in several threads.
-//! - [`Polling`]: receivers of a queue drive its receive work, instead of interrupts.
 //! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
 //! - [`HostNeighbors`]: the host's neighbors on a link, for a stack that shares the host's addresses.
-//! - [`Device`]: one of these three, opened to take the link's frames from the host, or to share the link with it.
+//! - [`Device`]: a link by AF_PACKET or AF_XDP, or a TAP device. Takes the link's frames from the host, or shares the
+//!   link with it.
 //!
-//! The sockets and devices have the same operations: `receive` passes up to [`BATCH`] frames that have arrived to a closure, `send`
-//! sends up to [`BATCH`] frames in order, and `take_lost` counts frames lost because a buffer was full. None of them
-//! blocks; the descriptor is readable when `receive` has frames.
+//! The sockets and devices have the same operations: `receive` passes up to [`BATCH`] frames that have arrived to a
+//! closure, `send` sends up to [`BATCH`] frames in order, and `take_lost` counts frames lost because a buffer was full.
+//! None of them blocks; the descriptor is readable when `receive` has frames.
+//!
+//! The feature `experiments` adds `SharedXdpSocket`, an [`XdpSocket`] for receivers in several threads, and `Polling`,
+//! with which the receivers of a queue drive its receive work, instead of interrupts.
 
 mod addresses;
 mod buffer;
@@ -21,10 +23,14 @@ mod buffer;
 mod cable;
 mod claim;
 mod device;
+#[cfg(feature = "experiments")]
+mod generic_netlink;
 mod host;
+#[cfg(feature = "experiments")]
 mod napi;
 mod netlink;
 mod packet_socket;
+#[cfg(feature = "experiments")]
 mod polling;
 mod tap;
 mod xdp_socket;
@@ -42,11 +48,14 @@ pub use claim::{Claim, ClaimError};
 pub use device::{Device, DeviceError, DeviceFailure};
 pub use host::{HostNeighbors, reserve_port};
 pub use packet_socket::PacketSocket;
+#[cfg(feature = "experiments")]
 pub use polling::{PollSettings, Poller, Polling};
 pub use tap::Tap;
+#[cfg(feature = "experiments")]
+pub use xdp_socket::SharedXdpSocket;
 pub use xdp_socket::{
-    ChannelSettings, Chunk, Copies, EndpointKey, SharedXdpSocket, Transport, XdpChannel,
-    XdpChannels, XdpError, XdpFilter, XdpMemory, XdpSettings, XdpSocket, XdpStep,
+    ChannelSettings, Chunk, Copies, EndpointKey, Transport, XdpChannel, XdpChannels, XdpError,
+    XdpFilter, XdpMemory, XdpSettings, XdpSocket, XdpStep,
 };
 
 /// A received frame.
@@ -138,7 +147,8 @@ impl Link {
         speed.ok().filter(|&speed| speed > 0)
     }
 
-    /// The maximum transmission unit: the length in bytes of the longest packet in a frame, without the Ethernet header.
+    /// The maximum transmission unit: the length in bytes of the longest packet in a frame, without the Ethernet
+    /// header.
     ///
     /// # Errors
     /// `ENODEV` if the link was deleted or moved to another network namespace.
@@ -210,7 +220,7 @@ impl Link {
 
     /// Whether the link strips VLAN tags from received frames and reports them beside the frames (`rx-vlan-offload` of
     /// ethtool(8)). False if that cannot be found out.
-    pub fn takes_tags_off(&self) -> bool {
+    pub fn strips_vlan_tags(&self) -> bool {
         self.ethtool_flags()
             .is_ok_and(|flags| flags & ETH_FLAG_RXVLAN != 0)
     }
@@ -304,7 +314,7 @@ mod tests {
         other.rename_first(link.name(), "down");
         assert_eq!(Link::named(link.name()).unwrap().speed_mbit(), None);
         assert_eq!(link.speed_mbit(), speed);
-        assert!(link.is_virtual() && link.takes_tags_off());
+        assert!(link.is_virtual() && link.strips_vlan_tags());
     }
 
     #[test]
@@ -322,8 +332,6 @@ mod tests {
         drop(cable);
         assert!(link.mtu().is_err() && link.hardware_address().is_err());
     }
-
-    /// Those of tunnels and of InfiniBand have other lengths.
 
     #[test]
     fn links_have_names() {

@@ -4,7 +4,8 @@ use std::io;
 use std::time::Duration;
 
 use super::Link;
-use super::netlink::{Attribute, Family};
+use super::generic_netlink::Family;
+use super::netlink::Attribute;
 
 /// The kernel's instance of receive work for a queue of a link. Settings made here end with the instance; for veth,
 /// that is when its XDP program is detached.
@@ -24,8 +25,8 @@ pub(super) struct Deferral {
 }
 
 impl Napi {
-    /// Finds the instance of a link's receive queue: the one that the driver reports for the queue, or the only one of a
-    /// link with one queue.
+    /// Finds the instance of a link's receive queue: the one that the driver reports for the queue, or the only one of
+    /// a link with one queue.
     ///
     /// # Errors
     /// `NotFound` if the link has none, as veth without an XDP program, or it cannot be told which is the queue's;

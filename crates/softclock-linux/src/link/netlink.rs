@@ -1,19 +1,8 @@
-//! Messages of netlink, and requests of generic netlink (Documentation/userspace-api/netlink/intro.rst).
+//! Messages of netlink (Documentation/userspace-api/netlink/intro.rst).
 
-use std::ffi::CStr;
 use std::io;
-use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
-use rustix::net::{recv, send, socket_with};
-
-/// A family of requests, with a socket in the network namespace of the thread that looked it up.
-#[derive(Debug)]
-pub(super) struct Family {
-    socket: OwnedFd,
-    id: u16,
-}
 
 /// An attribute of a request.
 #[derive(Debug)]
@@ -26,76 +15,6 @@ pub(super) struct Attribute {
 #[derive(Debug)]
 pub(super) struct Reply(Vec<Attribute>);
 
-impl Family {
-    /// Looks up a family by name.
-    ///
-    /// # Errors
-    /// `Unsupported` if the kernel has no such family.
-    pub(super) fn named(name: &CStr) -> io::Result<Self> {
-        let flags = SocketFlags::CLOEXEC;
-        let generic = Some(netlink::GENERIC);
-        let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, generic)?;
-        let controller = Self {
-            socket,
-            id: CONTROLLER,
-        };
-        let asked = [Attribute {
-            name: FAMILY_NAME,
-            value: name.to_bytes_with_nul().to_vec(),
-        }];
-        let replies = controller.request(GET_FAMILY, &asked);
-        let replies = replies.map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOENT) => io::ErrorKind::Unsupported.into(),
-            _ => error,
-        })?;
-        let id = replies.first().and_then(|reply| reply.number(FAMILY_ID));
-        let id = id.and_then(|id| u16::try_from(id).ok());
-        Ok(Self {
-            id: id.ok_or(io::ErrorKind::Unsupported)?,
-            ..controller
-        })
-    }
-
-    /// Makes a request; returns the replies, if there are any besides the acknowledgement.
-    ///
-    /// # Errors
-    /// The error in the acknowledgement; `Unsupported` for an unknown command.
-    pub(super) fn request(&self, command: u8, attributes: &[Attribute]) -> io::Result<Vec<Reply>> {
-        self.exchange(command, REQUEST | ACKNOWLEDGE, attributes)
-    }
-
-    /// Makes a request with a reply for each of several objects.
-    ///
-    /// # Errors
-    /// As [`request`](Self::request).
-    pub(super) fn dump(&self, command: u8, attributes: &[Attribute]) -> io::Result<Vec<Reply>> {
-        self.exchange(command, REQUEST | DUMP, attributes)
-    }
-
-    fn exchange(
-        &self,
-        command: u8,
-        flags: u16,
-        attributes: &[Attribute],
-    ) -> io::Result<Vec<Reply>> {
-        let request = message(self.id, flags, &[command, VERSION, 0, 0], attributes);
-        send(&self.socket, &request, SendFlags::empty())?;
-        let mut replies = Vec::new();
-        let mut buffer = vec![0; BUFFER_BYTES];
-        loop {
-            let (bytes, _) = recv(&self.socket, &mut buffer[..], RecvFlags::empty())?;
-            let mut rest = buffer.get(..bytes).unwrap_or_default();
-            while let Some((kind, body)) = next_message(&mut rest) {
-                match kind {
-                    // The acknowledgement, with 0 or a negative error; the end of a dump has the same.
-                    ERROR | DONE => return finish(body, replies),
-                    _ => replies.push(Reply::parse(body, GENERIC_HEADER)),
-                }
-            }
-        }
-    }
-}
-
 impl Attribute {
     /// An attribute of any bytes.
     pub(super) fn bytes(name: u16, value: &[u8]) -> Self {
@@ -104,12 +23,14 @@ impl Attribute {
     }
 
     /// An attribute of 32 bits.
+    #[cfg(any(test, feature = "experiments"))]
     pub(super) fn u32(name: u16, value: u32) -> Self {
         let value = value.to_ne_bytes().to_vec();
         Self { name, value }
     }
 
     /// An integer of the shorter of two lengths that holds it, as the specification's type `uint`.
+    #[cfg(any(test, feature = "experiments"))]
     pub(super) fn uint(name: u16, value: u64) -> Self {
         match u32::try_from(value) {
             Ok(short) => Self::u32(name, short),
@@ -206,23 +127,14 @@ const fn aligned(length: usize) -> usize {
     length.next_multiple_of(4)
 }
 
-/// include/uapi/linux/netlink.h and genetlink.h.
+/// include/uapi/linux/netlink.h.
 const HEADER: usize = 16;
-const GENERIC_HEADER: usize = 4;
 pub(super) const REQUEST: u16 = 1;
 pub(super) const ACKNOWLEDGE: u16 = 4;
 pub(super) const DUMP: u16 = 0x300;
 pub(super) const ERROR: u16 = 2;
 pub(super) const DONE: u16 = 3;
 const NAME_MASK: u16 = 0x3fff;
-const CONTROLLER: u16 = 0x10;
-const GET_FAMILY: u8 = 3;
-const FAMILY_ID: u16 = 1;
-const FAMILY_NAME: u16 = 2;
-const VERSION: u8 = 1;
-
-/// The kernel's replies are at most this long.
-const BUFFER_BYTES: usize = 32 << 10;
 
 #[cfg(test)]
 mod tests {
@@ -231,19 +143,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_family_is_unsupported() {
-        let error = Family::named(c"no-such-family").unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::Unsupported);
-    }
-
-    #[test]
     fn a_message_is_read_as_it_was_written() {
         let attributes = [Attribute::u32(7, 70_000), Attribute::uint(9, 1 << 40)];
-        let written = message(21, REQUEST, &[5, VERSION, 0, 0], &attributes);
+        let written = message(21, REQUEST, &[5, 1, 0, 0], &attributes);
         let mut rest = &written[..];
         let (kind, body) = next_message(&mut rest).unwrap();
         assert_eq!((kind, rest.len()), (21, 0));
-        let reply = Reply::parse(body, GENERIC_HEADER);
+        let reply = Reply::parse(body, 4);
         let numbers = [7, 9, 11].map(|name| reply.number(name));
         assert_eq!(numbers, [Some(70_000), Some(1 << 40), None]);
     }
@@ -253,7 +159,7 @@ mod tests {
         fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let mut rest = &bytes[..];
             while let Some((_, body)) = next_message(&mut rest) {
-                let reply = Reply::parse(body, GENERIC_HEADER);
+                let reply = Reply::parse(body, 4);
                 let _ = (reply.number(1), finish(body, ()));
             }
         }

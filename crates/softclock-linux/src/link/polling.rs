@@ -3,8 +3,8 @@
 //! A link's interrupts take the receivers' processor at will: under overload it goes to frames that are discarded
 //! later. With polling, an interrupt masks further ones, and the kernel's receive work for a queue (NAPI) runs inside
 //! calls of the threads that want frames, until such a call finds nothing and its thread sleeps. Frames that exceed the
-//! receivers' capacity are lost in the link's own ring, at no cost for the receivers. (*Lazy Receiver Processing*, 3.2; `napi_defer_hard_irqs`,
-//! `gro_flush_timeout` and busy polling of Documentation/networking/napi.rst.)
+//! receivers' capacity are lost in the link's own ring, at no cost for the receivers. (*Lazy Receiver Processing*, 3.2;
+//! `napi_defer_hard_irqs`, `gro_flush_timeout` and busy polling of Documentation/networking/napi.rst.)
 
 use std::fmt;
 use std::io;
@@ -32,7 +32,7 @@ use crate::clock::set_timer_slack_ns;
 ///
 /// let link = Link::named("veth0")?;
 /// let settings = XdpSettings { copies: Copies::Allowed, queue: None, filter: XdpFilter::All };
-/// let socket = XdpSocket::open(&link, settings).expect("AF_XDP");
+/// let socket = XdpSocket::open(&link, settings)?;
 /// let polling = Polling::of_queue(&link, 0, PollSettings::default())?;
 /// let mut poller = polling.poller(&socket)?;
 /// loop {
@@ -41,7 +41,7 @@ use crate::clock::set_timer_slack_ns;
 ///     poller.wait(Duration::from_secs(1))?;
 /// }
 /// # #[allow(unreachable_code)]
-/// # Ok::<(), std::io::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct Polling(Arc<Masked>);
@@ -50,8 +50,8 @@ pub struct Polling(Arc<Masked>);
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PollSettings {
     /// The time without a poll after which an interrupt comes all the same. It bounds the wait of frames for a thread
-    /// that sleeps while those that have polled compute. At most the frames of one full ring are then received, so for a
-    /// ring of 256 frames of 0.5 us each and the default of 1 ms, interrupts take at most an eighth of the processor.
+    /// that sleeps while those that have polled compute. At most the frames of one full ring are then received, so for
+    /// a ring of 256 frames of 0.5 us each and the default of 1 ms, interrupts take at most an eighth of the processor.
     pub timeout: Duration,
 }
 
@@ -67,8 +67,8 @@ impl Polling {
     /// Makes the receivers of a link's queue drive its receive work.
     ///
     /// # Errors
-    /// `NotFound` if the kernel has no receive work for the queue, or does not say which it is; `Unsupported` for kernels
-    /// before 6.13; `PermissionDenied` without CAP_NET_ADMIN.
+    /// `NotFound` if the kernel has no receive work for the queue, or does not say which it is; `Unsupported` for
+    /// kernels before 6.13; `PermissionDenied` without CAP_NET_ADMIN.
     pub fn of_queue(link: &Link, queue: u32, settings: PollSettings) -> io::Result<Self> {
         let napi = Napi::of_queue(link, queue)?;
         let before = napi.deferral()?;
@@ -84,8 +84,8 @@ impl Polling {
     /// Returns the means of the calling thread to poll the queue, and to wait until `socket`, one of those that receive
     /// from the queue, is readable.
     ///
-    /// Sets the [timer slack](set_timer_slack_ns) of the thread to the least possible: a poll that finds nothing ends by a
-    /// timeout of zero, to which the kernel adds the slack, 50 us by default.
+    /// Sets the [timer slack](set_timer_slack_ns) of the thread to the least possible: a poll that finds nothing ends
+    /// by a timeout of zero, to which the kernel adds the slack, 50 us by default.
     ///
     /// # Errors
     /// `Unsupported` for kernels before 6.13; `PermissionDenied` if io_uring is forbidden.
@@ -118,9 +118,9 @@ impl Poller {
     /// The most frames that one poll receives (twice the kernel's BUSY_POLL_BUDGET).
     pub const MOST_FRAMES: usize = 16;
 
-    /// Receives up to [`MOST_FRAMES`](Self::MOST_FRAMES) frames from the link's ring into the queue's sockets; interrupts
-    /// that are masked remain so. Returns whether the socket is readable; if it is so at the call, nothing is received. A system
-    /// call, with some 5 us of the kernel's if the link's ring is empty.
+    /// Receives up to [`MOST_FRAMES`](Self::MOST_FRAMES) frames from the link's ring into the queue's sockets;
+    /// interrupts that are masked remain so. Returns whether the socket is readable; if it is so at the call, nothing
+    /// is received. A system call, with some 5 us of the kernel's if the link's ring is empty.
     ///
     /// If another thread polls at this moment, nothing is received by this call.
     ///

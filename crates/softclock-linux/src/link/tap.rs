@@ -27,7 +27,7 @@ pub struct Tap {
     /// The receive buffer, a little larger than the longest frame, so that longer ones are noticed.
     landing: RefCell<Landing>,
     /// The kernel's count of lost frames at the last `take_lost`.
-    told: Cell<u64>,
+    lost_reported: Cell<u64>,
 }
 
 impl Tap {
@@ -53,7 +53,7 @@ impl Tap {
             fd,
             link,
             landing: RefCell::new(Landing::new(&Pool::new())),
-            told: Cell::new(0),
+            lost_reported: Cell::new(0),
         })
     }
 
@@ -122,7 +122,7 @@ impl Tap {
     /// `NotFound`, `ENODEV` or `ENXIO` if the link was moved to another namespace; those of reading its statistics.
     pub fn take_lost(&self) -> io::Result<u64> {
         let lost = self.link.statistic("tx_dropped")?;
-        Ok(lost - self.told.replace(lost).min(lost))
+        Ok(lost - self.lost_reported.replace(lost).min(lost))
     }
 }
 

@@ -8,7 +8,7 @@
 //! - [`program`]: the XDP program that directs frames to the socket.
 //! - [`filter`]: the part of the program that chooses the frames.
 //! - [`channels`]: several sockets on one queue, each with the frames of its endpoints.
-//! - [`shared`]: a socket for receivers in several threads.
+//! - `shared`: a socket for receivers in several threads, with the feature `experiments`.
 //! - [`error`]: why a link cannot be opened.
 
 mod channels;
@@ -19,6 +19,7 @@ mod program;
 mod receiving;
 mod ring;
 mod sending;
+#[cfg(feature = "experiments")]
 mod shared;
 mod umem;
 
@@ -48,6 +49,7 @@ use program::Others;
 use receiving::take_batch;
 use ring::{Consumer, Producer};
 use sending::Sending;
+#[cfg(feature = "experiments")]
 pub use shared::SharedXdpSocket;
 use umem::{Share, Umem};
 
@@ -138,8 +140,8 @@ impl XdpSocket {
         Self::open_in(&memory, link, settings)
     }
 
-    /// Opens a link, with a share of this memory. Blocks for up to 200 ms if the link is busy, since the kernel frees the
-    /// queue of a closed socket only a little later.
+    /// Opens a link, with a share of this memory. Blocks for up to 200 ms if the link is busy, since the kernel frees
+    /// the queue of a closed socket only a little later.
     ///
     /// # Errors
     /// See [`XdpError`]. After an error the link is unchanged, and the share is used up.
@@ -158,7 +160,7 @@ impl XdpSocket {
         let chunks = Chunks::new(umem.clone(), share, rings.fill, waker, None);
         // From here on an error drops `chunks`, which closes its descriptor of the socket.
         let chunks = Open(chunks);
-        patiently(|| bind(fd.as_fd(), umem, link, settings.copies, queue))
+        retry_while_busy(|| bind(fd.as_fd(), umem, link, settings.copies, queue))
             .map_err(failed(XdpStep::Queue))?;
         if share.is_first() {
             let owner = fd.try_clone().map_err(failed(XdpStep::Socket))?;
@@ -168,7 +170,7 @@ impl XdpSocket {
         // The program last: it redirects frames as soon as it is attached, and the host loses them.
         let (program, map) = program::load(fd.as_fd(), queue, &settings.filter, others)
             .map_err(failed(XdpStep::Program))?;
-        let attachment = patiently(|| program.attach_xdp(link.index()));
+        let attachment = retry_while_busy(|| program.attach_xdp(link.index()));
         Ok(Self {
             _attachment: attachment.map_err(failed(XdpStep::Driver))?,
             _map: map,
@@ -182,9 +184,9 @@ impl XdpSocket {
         })
     }
 
-    /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most [`BATCH`](super::BATCH). Reads
-    /// memory, without a system call in most cases. The memory of a frame goes back to the kernel when `on_frame`
-    /// returns.
+    /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most
+    /// [`BATCH`](super::BATCH). Reads memory, without a system call in most cases. The memory of a frame goes back to
+    /// the kernel when `on_frame` returns.
     ///
     /// # Errors
     /// `WouldBlock` if no frame has arrived.
@@ -230,8 +232,9 @@ impl XdpSocket {
         self.chunks.0.held()
     }
 
-    /// Sends frames in order and performs their pending offloads; returns the number sent, at most [`BATCH`](super::BATCH). If a
-    /// frame cannot be sent, the frames before it are sent, and a call that begins with this frame returns its error.
+    /// Sends frames in order and performs their pending offloads; returns the number sent, at most
+    /// [`BATCH`](super::BATCH). If a frame cannot be sent, the frames before it are sent, and a call that begins with
+    /// this frame returns its error.
     ///
     /// # Errors
     /// Those of the first frame, no part of which is sent then. `WouldBlock` if the link has no room; `EMSGSIZE` for a
@@ -394,15 +397,15 @@ fn bind(
     Ok(rustix::net::bind(socket, &address(flags))?)
 }
 
-/// Takes a lock. A closure of a caller that has panicked under it leaves the data whole: rings and counters are updated by
-/// whole frames.
+/// Takes a lock. A closure of a caller that has panicked under it leaves the data whole: rings and counters are updated
+/// by whole frames.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Repeats `call` for up to 200 ms while it fails with `EBUSY`: the kernel frees the resources of a closed socket or
 /// program only a little later.
-fn patiently<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+fn retry_while_busy<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     for _ in 0..BUSY_TRIES {
         match call() {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {

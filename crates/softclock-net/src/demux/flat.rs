@@ -52,12 +52,6 @@ impl<K: Key, V: Copy> Flat<K, V> {
         self.find_from(key, candidate)
     }
 
-    /// Replaces the value of a key. Returns the previous value, or `None`, without effect, if the key is absent.
-    pub(super) fn replace(&mut self, hash_key: HashKey, key: &K, value: V) -> Option<V> {
-        let place = self.place(hash_key, key)?;
-        Some(core::mem::replace(&mut self.entries[place].1, value))
-    }
-
     /// Adds an entry. Returns `false`, without effect, if the key is present.
     pub(super) fn insert(&mut self, hash_key: HashKey, key: K, value: V) -> bool {
         if self.find(hash_key, &key).is_some() {
@@ -246,7 +240,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_flat_map_is_a_map(
-            steps in prop::collection::vec((0..5u8, any::<u8>(), any::<u32>()), 0..400),
+            steps in prop::collection::vec((0..4u8, any::<u8>(), any::<u32>()), 0..400),
         ) {
             let mut flat = Flat::default();
             let mut model = BTreeMap::new();
@@ -255,10 +249,6 @@ mod tests {
                     0..=1 => {
                         prop_assert_eq!(flat.insert(KEY, Bad(key), value), !model.contains_key(&key));
                         model.entry(key).or_insert(value);
-                    }
-                    2 => {
-                        let expected = model.get_mut(&key).map(|old| core::mem::replace(old, value));
-                        prop_assert_eq!(flat.replace(KEY, &Bad(key), value), expected);
                     }
                     _ => prop_assert_eq!(flat.remove(KEY, &Bad(key)), model.remove(&key)),
                 }

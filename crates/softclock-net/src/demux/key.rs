@@ -56,11 +56,11 @@ impl Key for FlowV4 {
 }
 
 /// A flow of IPv6. A flow of which one address only is of IPv4 has that address mapped (RFC 4291, 2.5.5.2); such a flow
-/// never comes from a frame.
+/// never comes from a frame. In words of 32 bits, which need no padding.
 #[derive(Clone, Copy, PartialEq, Default)]
 pub(super) struct FlowV6 {
-    remote: [u64; 2],
-    local: [u64; 2],
+    remote: [u32; 4],
+    local: [u32; 4],
     ports: u32,
 }
 
@@ -72,8 +72,8 @@ impl FlowKey for FlowV6 {
             return None;
         }
         Some(Self {
-            remote: words(remote),
-            local: words(local),
+            remote: halves(words(remote)),
+            local: halves(words(local)),
             ports: ports(flow),
         })
     }
@@ -82,14 +82,14 @@ impl FlowKey for FlowV6 {
 impl Key for FlowV6 {
     #[inline]
     fn hash(&self, key: HashKey) -> u64 {
-        let ([a, b], [c, d]) = (self.remote, self.local);
+        let ([a, b], [c, d]) = (joined(self.remote), joined(self.local));
         key.hash_words([a, b, c, d], self.ports.into(), 36)
     }
 }
 
 /// The address and port that an endpoint is bound to, without remote end. Integers only, since one is made for each
 /// packet that belongs to no connected flow.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq)]
 pub(super) struct Binding {
     /// Zero for any address of the version.
     address: [u64; 2],
@@ -152,3 +152,21 @@ fn words(address: IpAddr) -> [u64; 2] {
     };
     [(bits >> 64) as u64, bits as u64]
 }
+
+#[inline]
+const fn halves([a, b]: [u64; 2]) -> [u32; 4] {
+    [(a >> 32) as u32, a as u32, (b >> 32) as u32, b as u32]
+}
+
+/// The words that [`halves`] has divided.
+#[inline]
+const fn joined([a, b, c, d]: [u32; 4]) -> [u64; 2] {
+    [(a as u64) << 32 | b as u64, (c as u64) << 32 | d as u64]
+}
+
+/// The bytes of an entry of the table with a handle of 8 bytes, as the documentation of [`Table`](super::Table) has
+/// them with their tags of 4 bytes.
+const _: () = {
+    assert!(size_of::<(FlowV4, [u32; 2])>() == 20);
+    assert!(size_of::<(FlowV6, [u32; 2])>() == 44);
+};

@@ -1,7 +1,5 @@
 //! The table of endpoints: from the flow of a packet to the handle of its endpoint.
 
-use alloc::collections::BTreeMap;
-use alloc::vec::Vec;
 use core::fmt;
 use core::net::IpAddr;
 
@@ -13,9 +11,9 @@ use super::{Flow, HashKey, Protocol};
 ///
 /// `T` is a small handle of an endpoint, such as a `u32`. The table compares whole keys, so a packet is never taken for
 /// one of another flow. Entries are in flat arrays that double when they are three quarters full, which takes time
-/// in proportion to the entries: constant time an entry, amortized. A flow of IPv4 occupies 27 to 53 bytes with a
-/// handle of 4 bytes, one of IPv6 59 to 117. The arrays halve when fewer than one place in eight is occupied. The
-/// caller bounds the number of entries.
+/// in proportion to the entries: constant time an entry, amortized. In a table that grows, a flow of IPv4 occupies 32
+/// to 64 bytes with a handle of 8 bytes, as the stack has, and one of IPv6 64 to 128. The arrays halve when fewer than
+/// one place in eight is occupied. The caller bounds the number of entries.
 ///
 /// ```
 /// use softclock_net::demux::{Flow, HashKey, InUse, Protocol, Table};
@@ -40,16 +38,12 @@ pub struct Table<T: Copy> {
     /// The flows of IPv4 and of IPv6, each by [`Protocol`].
     v4: [Flat<FlowV4, T>; 2],
     v6: [Flat<FlowV6, T>; 2],
-    /// The first endpoint of each binding to an address. Apart from those to any address, since many hosts have none.
+    /// The endpoint of each binding to an address. Apart from those to any address, since many hosts have none.
     bound: Flat<Binding, T>,
     bound_to_any: Flat<Binding, T>,
-    /// All endpoints of each binding that is shared, and of each group, in the order in which they came. Only datagrams
-    /// to groups and the owner's own calls look here.
-    shared: BTreeMap<Binding, Vec<T>>,
-    joined: BTreeMap<Binding, Vec<T>>,
 }
 
-/// The flow, or the address and port, belongs to another endpoint, or [`MOST_SHARING`] endpoints share it already.
+/// The flow, or the address and port, belongs to another endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct InUse;
 
@@ -62,8 +56,6 @@ impl<T: Copy> Table<T> {
             v6: Default::default(),
             bound: Flat::default(),
             bound_to_any: Flat::default(),
-            shared: BTreeMap::new(),
-            joined: BTreeMap::new(),
         }
     }
 
@@ -73,7 +65,7 @@ impl<T: Copy> Table<T> {
     /// A binding to an address goes before one to any address with the same port; they do not exclude each other.
     ///
     /// # Errors
-    /// [`InUse`] if an endpoint is bound to the same address and port, shared or not.
+    /// [`InUse`] if an endpoint is bound to the same address and port.
     pub fn bind(
         &mut self,
         protocol: Protocol,
@@ -85,34 +77,11 @@ impl<T: Copy> Table<T> {
         is_new.then_some(()).ok_or(InUse)
     }
 
-    /// Binds an endpoint to an address and port that others may be bound to by the same call.
-    ///
-    /// [`find`](Self::find) returns the endpoint that has been bound longest; datagrams to groups go to all by
-    /// [`find_all_bound`](Self::find_all_bound).
-    ///
-    /// # Errors
-    /// [`InUse`] if an endpoint is bound by [`bind`](Self::bind), or [`MOST_SHARING`] endpoints are bound already.
-    pub fn bind_shared(
-        &mut self,
-        protocol: Protocol,
-        local: (IpAddr, u16),
-        value: T,
-    ) -> Result<(), InUse> {
-        let binding = Binding::new(protocol, local);
-        if !self.shared.contains_key(&binding) {
-            self.bind(protocol, local, value)?;
-        }
-        add(self.shared.entry(binding).or_default(), value)
-    }
-
     /// Removes the binding made by [`bind`](Self::bind) and returns its endpoint. Returns `None`, without effect, if no
-    /// endpoint is bound, or if the binding is shared.
+    /// endpoint is bound.
     pub fn unbind(&mut self, protocol: Protocol, local: (IpAddr, u16)) -> Option<T> {
         let (key, binding) = (self.key, Binding::new(protocol, local));
-        match self.shared.contains_key(&binding) {
-            true => None,
-            false => self.bindings_mut(&binding).remove(key, &binding),
-        }
+        self.bindings_mut(&binding).remove(key, &binding)
     }
 
     /// Gives an endpoint the packets of one flow. A binding of the same endpoint remains.
@@ -127,18 +96,6 @@ impl<T: Copy> Table<T> {
             (None, None) => false,
         };
         is_new.then_some(()).ok_or(InUse)
-    }
-
-    /// Gives the packets of a connected flow to another endpoint, and returns the previous one: for a connection that
-    /// enters TIME-WAIT, whose packets go to a channel that all such connections share. Returns `None`, without effect,
-    /// if the flow is not connected.
-    pub fn reconnect(&mut self, flow: &Flow, value: T) -> Option<T> {
-        let protocol = flow.protocol as usize;
-        match (FlowV4::of(flow), FlowV6::of(flow)) {
-            (Some(flow), _) => self.v4[protocol].replace(self.key, &flow, value),
-            (_, Some(flow)) => self.v6[protocol].replace(self.key, &flow, value),
-            (None, None) => None,
-        }
     }
 
     /// Removes a connected flow and returns its endpoint.
@@ -185,11 +142,9 @@ impl<T: Copy> Table<T> {
         }
     }
 
-    /// The number of connected flows and of endpoints that are bound. Does not count memberships of groups.
+    /// The number of connected flows and of endpoints that are bound.
     pub fn len(&self) -> usize {
-        // The first endpoint of each shared binding is also in the map of bindings.
-        let sharing = self.shared.values().map(|all| all.len() - 1).sum::<usize>();
-        self.connected() + self.bound.len() + self.bound_to_any.len() + sharing
+        self.connected() + self.bound.len() + self.bound_to_any.len()
     }
 
     /// Whether no flow is connected and no endpoint is bound.
@@ -278,91 +233,19 @@ impl<T: Copy> Table<T> {
             .copied()
     }
 
-    /// All endpoints of a binding.
-    fn all_bound(&self, binding: &Binding) -> &[T] {
-        if let Some(all) = self.shared.get(binding) {
-            return all;
-        }
-        let bindings = match binding.is_to_any() {
-            true => &self.bound_to_any,
-            false => &self.bound,
-        };
-        let one = bindings.find(self.key, binding);
-        one.map_or(&[], core::slice::from_ref)
+    /// Calls `each` for every endpoint that receives a datagram to a group or to all hosts: the one bound to its
+    /// destination address and port, and the one bound to the port and any address. Connected flows are not considered.
+    pub fn find_all_bound(&self, flow: &Flow, each: impl FnMut(T)) {
+        let binding = Binding::new(flow.protocol, flow.local);
+        let bound = self.bound.find(self.key, &binding);
+        let to_any = self.bound_to_any.find(self.key, &binding.to_any());
+        bound.into_iter().chain(to_any).copied().for_each(each);
     }
 
     fn bindings_mut(&mut self, binding: &Binding) -> &mut Flat<Binding, T> {
         match binding.is_to_any() {
             true => &mut self.bound_to_any,
             false => &mut self.bound,
-        }
-    }
-}
-
-impl<T: Copy + PartialEq> Table<T> {
-    /// Removes the binding of one endpoint that was made by [`bind_shared`](Self::bind_shared). Returns whether it was
-    /// bound so.
-    pub fn unbind_shared(&mut self, protocol: Protocol, local: (IpAddr, u16), value: T) -> bool {
-        let (key, binding) = (self.key, Binding::new(protocol, local));
-        let is_removed = remove(&mut self.shared, &binding, value);
-        if is_removed {
-            let next = self
-                .shared
-                .get(&binding)
-                .and_then(|all| all.first())
-                .copied();
-            let bindings = self.bindings_mut(&binding);
-            match next {
-                Some(next) => bindings.replace(key, &binding, next),
-                None => bindings.remove(key, &binding),
-            };
-        }
-        is_removed
-    }
-
-    /// Makes an endpoint a receiver of the datagrams to a group and port, beside those that are bound to them. Only
-    /// [`find_all_bound`](Self::find_all_bound) looks at groups. Joining again has no effect.
-    ///
-    /// # Errors
-    /// [`InUse`] if [`MOST_SHARING`] endpoints have joined.
-    pub fn join(&mut self, group: IpAddr, port: u16, value: T) -> Result<(), InUse> {
-        let binding = Binding::new(Protocol::Udp, (group, port));
-        let receivers = self.joined.entry(binding).or_default();
-        match receivers.contains(&value) {
-            true => Ok(()),
-            false => add(receivers, value),
-        }
-    }
-
-    /// Ends a membership made by [`join`](Self::join). Returns whether the endpoint had joined.
-    pub fn leave(&mut self, group: IpAddr, port: u16, value: T) -> bool {
-        let binding = Binding::new(Protocol::Udp, (group, port));
-        remove(&mut self.joined, &binding, value)
-    }
-
-    /// Calls `each` once for every endpoint that receives a datagram to a group or to all hosts: those bound to its
-    /// destination address and port, those that [joined](Self::join) them, and those bound to the port and any address.
-    ///
-    /// Connected flows are not considered. Calls `each` at most 3 * [`MOST_SHARING`] times.
-    pub fn find_all_bound(&self, flow: &Flow, mut each: impl FnMut(T)) {
-        let to_address = Binding::new(flow.protocol, flow.local);
-        let joined = self.joined.get(&to_address).map_or(&[][..], Vec::as_slice);
-        let receivers = [
-            self.all_bound(&to_address),
-            joined,
-            self.all_bound(&to_address.to_any()),
-        ];
-        for (number, some) in receivers.iter().enumerate() {
-            for (place, value) in some.iter().enumerate() {
-                // An endpoint may be bound to any address and have joined the group, too.
-                let is_known = receivers[..number]
-                    .iter()
-                    .any(|those| those.contains(value))
-                    || some[..place].contains(value);
-                if !is_known {
-                    each(*value);
-                }
-            }
         }
     }
 }
@@ -393,33 +276,6 @@ struct Probe<K> {
     number: usize,
 }
 
-fn add<T>(to: &mut Vec<T>, value: T) -> Result<(), InUse> {
-    if to.len() >= MOST_SHARING {
-        return Err(InUse);
-    }
-    to.push(value);
-    Ok(())
-}
-
-/// Removes a value from a list, and the list when it is empty.
-fn remove<T: PartialEq>(from: &mut BTreeMap<Binding, Vec<T>>, binding: &Binding, value: T) -> bool {
-    let Some(all) = from.get_mut(binding) else {
-        return false;
-    };
-    let place = all.iter().position(|one| *one == value);
-    if let Some(place) = place {
-        all.remove(place);
-    }
-    if all.is_empty() {
-        from.remove(binding);
-    }
-    place.is_some()
-}
-
-/// The most endpoints that share an address and port, and the most that join a group on one port: each datagram to a
-/// group is given to all of them.
-pub const MOST_SHARING: usize = 64;
-
 /// The packets that a batch works on at a time. Their probes fit into the first-level cache, and are more than the
 /// cache misses that a processor has under way at once.
 const BATCH: usize = 32;
@@ -428,7 +284,7 @@ const BATCH: usize = 32;
 const LEAST_BATCH: usize = 4;
 
 /// The connected flows up to which tags and entries stay in the second-level cache, so that single look-ups are as fast
-/// as batches: 16 384 flows of IPv6 occupy 1.4 MiB.
+/// as batches: 16 384 flows of IPv6 occupy 1.5 MiB.
 const MOST_IN_CACHE: usize = 16 * 1024;
 
 #[cfg(test)]

@@ -183,8 +183,8 @@ impl Reassembly {
     /// Gives up the packets whose time is over. Returns how many of them were incomplete, each of which is a
     /// [`DropReason::FragmentTimeout`]; not among them are packets that were refused before.
     ///
-    /// Passes to `on_first` the first fragment of each incomplete packet of which it has arrived, as an IP packet without
-    /// options: a host reports these to their senders (RFC 1122, 3.3.2; RFC 8200, 4.5).
+    /// Passes to `on_first` the first fragment of each incomplete packet of which it has arrived, as an IP packet
+    /// without options: a host reports these to their senders (RFC 1122, 3.3.2; RFC 8200, 4.5).
     pub fn expire(&mut self, now: Instant, mut on_first: impl FnMut(Vec<u8>)) -> u64 {
         let mut incomplete = 0;
         while let Some(&(deadline, key)) = self.deadlines.first()

@@ -14,7 +14,7 @@ use crate::checksum::Addresses;
 use crate::drops::DropReason;
 use crate::ip::{Packet, arp, ndisc};
 use crate::link::{Header, LinkAddress};
-use crate::neighbors::Answer;
+use crate::neighbors::{Answer, TimerEvent};
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Announces the stack's addresses to all hosts on the link (RFC 5227, 2.3; RFC 4861, 7.2.6), which may have others
@@ -27,6 +27,20 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
         self.announce_once();
         self.announce_again = Some(now + ANNOUNCE_INTERVAL);
+    }
+
+    /// Asks for link addresses, and gives up on neighbors that do not answer.
+    pub(super) fn neighbors_on_timer(&mut self, now: Instant) {
+        while let Some(event) = self.neighbors.on_timer(now) {
+            match event {
+                TimerEvent::Solicit { address, to } => self.solicit(address, to),
+                TimerEvent::Failed { packets, .. } => {
+                    let packets = packets.len() as u64;
+                    self.drops
+                        .count_many(DropReason::NeighborUnreachable, packets);
+                }
+            }
+        }
     }
 
     /// Repeats the announcement when it is due.
@@ -173,14 +187,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// The next neighbor whose link address the caller has to find, or to confirm, for
-    /// [`on_neighbor`](Self::on_neighbor) ([`Settings::asks_caller`](super::Settings::asks_caller)). The same is asked for
-    /// again if there is no answer.
+    /// [`on_neighbor`](Self::on_neighbor) ([`Settings::asks_caller`](super::Settings::asks_caller)). The same is asked
+    /// for again if there is no answer.
     pub fn next_question(&mut self) -> Option<IpAddr> {
         self.questions.pop_front()
     }
 
-    /// Takes the link address of a neighbor, which the caller has found or which has changed. News of neighbors that the
-    /// stack has not asked for is ignored.
+    /// Takes the link address of a neighbor, which the caller has found or which has changed. News of neighbors that
+    /// the stack has not asked for is ignored.
     pub fn on_neighbor(&mut self, now: Instant, neighbor: IpAddr, link: LinkAddress) {
         let answer = Answer {
             is_solicited: true,

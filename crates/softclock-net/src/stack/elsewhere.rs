@@ -121,8 +121,8 @@ impl RingEndpoint<'_> {
     fn is_own(&self, frame: &[u8]) -> Result<bool, DropReason> {
         let (header, _) = Header::parse(frame)?;
         if header.destination != self.link_address {
-            // A packet to a single host has no business in a frame to several (RFC 1122, 3.3.6), but this one may be to a
-            // group.
+            // A packet to a single host has no business in a frame to several (RFC 1122, 3.3.6), but this one may be to
+            // a group.
             return match header.destination.is_group() {
                 true => Ok(false),
                 false => Err(DropReason::OtherHost),

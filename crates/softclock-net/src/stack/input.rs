@@ -19,8 +19,7 @@ use crate::link::Header;
 use crate::routes::{Destination, Routes};
 use crate::udp;
 
-/// The channel that the demultiplexer chooses for a frame: [`demux::Verdict`](crate::demux::Verdict) with the cases that
-/// need the stack's addresses.
+/// The channel that the demultiplexer chooses for a frame.
 enum Target {
     /// The channel of an endpoint.
     Channel(EndpointId),
@@ -69,8 +68,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Does the work that runs on the stack's own account: control packets, then fragments, then what the eager
-    /// architectures process before receivers run. Processes at most `quota` packets and returns their number.
+    /// Does the work that runs on the stack's own account. Processes at most `quota` items, in this order: control
+    /// packets, fragments, the shared queue of eager architectures, connections with segments that cannot wait for
+    /// their owner (SYN, FIN, RST, gaps), segments to connections in TIME-WAIT, and handshakes. Returns their number. A
+    /// connection is one item with all segments in its channel; all other items are single packets.
     pub fn process(&mut self, now: Instant, quota: usize) -> usize {
         self.tcp_at(now);
         for done in 0..quota {
@@ -93,9 +94,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         quota
     }
 
-    /// Returns the next datagram of an endpoint; `None` if nothing has arrived. In lazy architectures this is where the
-    /// protocols run: packets that prove malformed are dropped on the way to the first that is not.
-    pub fn receive(&mut self, _now: Instant, id: EndpointId) -> Option<Datagram<B>> {
+    /// Takes the next datagram of an endpoint; `None` if its channel is empty or it is closed. Drops and counts
+    /// malformed packets before it, so one call may process a whole channel. In lazy architectures this is where the
+    /// protocols run.
+    pub fn receive(&mut self, id: EndpointId) -> Option<Datagram<B>> {
         loop {
             let waiting = self.endpoints.get_mut(id.0)?.channel.pop()?;
             if let Some(datagram) = self.finish(id, waiting) {
@@ -105,16 +107,16 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Takes the next packet of an endpoint whose frames the network interface demultiplexes
-    /// ([`Architecture::NiLrp`]), and does the protocols' work for it. `ring` takes the next frame out of the endpoint's
-    /// ring, if there is one.
+    /// ([`Architecture::NiLrp`]), and does the protocols' work for it. `ring` takes the next frame out of the
+    /// endpoint's ring, if there is one.
     ///
     /// The endpoint's channel in the stack has what did not come in one frame to the endpoint alone: packets to a group
     /// or to the stack itself, and those put together from fragments. Channel and ring take turns while both have
     /// packets, so neither can keep the other waiting.
     ///
-    /// A frame in the ring is demultiplexed again, since the interface may have put it there just before the ring became
-    /// this endpoint's, and since it looks neither at link addresses nor at the remote endpoint. A frame that belongs
-    /// elsewhere is handled as by [`on_frame`](Self::on_frame).
+    /// A frame in the ring is demultiplexed again, since the interface may have put it there just before the ring
+    /// became this endpoint's, and since it looks neither at link addresses nor at the remote endpoint. A frame that
+    /// belongs elsewhere is handled as by [`on_frame`](Self::on_frame).
     ///
     /// Handles at most one packet.
     pub fn receive_next(
@@ -332,8 +334,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Gives a demultiplexed frame to its endpoint, or to the shared queue before eager processing. Discards it first if
-    /// the endpoint has no room, except in [`Architecture::Bsd`].
+    /// Gives a demultiplexed frame to its endpoint, or to the shared queue before eager processing. Discards it first
+    /// if the endpoint has no room, except in [`Architecture::Bsd`].
     fn accept(&mut self, id: EndpointId, frame: Arrived<B>) {
         if self.settings.architecture == Architecture::Bsd {
             self.deliver(id, frame);

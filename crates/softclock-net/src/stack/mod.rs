@@ -27,7 +27,9 @@
 //! | `endpoint.rs` | endpoints, their channels and counters |
 //! | `elsewhere.rs` | receivers in other threads, with rings of their own |
 //! | `input.rs` | from a frame to a channel, and from there to a datagram |
-//! | `control.rs` | ICMP, fragments, packets without an endpoint, timers |
+//! | `control.rs` | packets for the stack itself, or without an endpoint; timers |
+//! | `icmp.rs` | ICMP and ICMPv6: echo, errors |
+//! | `reassembly.rs` | fragments, and packets put together from them |
 //! | `discovery.rs` | ARP and neighbor discovery |
 //! | `slots.rs` | numbered entries |
 //! | `steering.rs` | several stacks with the same addresses |
@@ -39,9 +41,11 @@ mod discovery;
 mod elsewhere;
 mod endpoint;
 mod frame;
+mod icmp;
 mod input;
 mod output;
 mod path_mtu;
+mod reassembly;
 mod settings;
 mod slots;
 mod steering;
@@ -70,6 +74,7 @@ use crate::drops::{DropReason, Drops};
 use crate::due::earliest;
 use crate::ip::fragments::Reassembly;
 use crate::neighbors::Neighbors;
+use crate::ports::DynamicPorts;
 use crate::rate_limit::{SourceBuckets, TokenBucket};
 use crate::routes::Routes;
 
@@ -121,7 +126,7 @@ pub use tcp::{
 ///     }
 ///     client.process(now, 10);
 /// }
-/// let datagram = server.receive(now, echo).unwrap();
+/// let datagram = server.receive(echo).unwrap();
 /// assert_eq!(datagram.payload(), b"hello");
 /// assert_eq!(datagram.source.ip().to_string(), "10.0.0.1");
 /// # Ok(())
@@ -158,7 +163,8 @@ pub struct Stack<B> {
     error_rate: TokenBucket,
     /// The identification of the next packet of IPv4 or fragment of IPv6.
     next_identification: u32,
-    next_port: u16,
+    /// The ports for endpoints that state none.
+    ports: DynamicPorts,
     drops: Drops,
     counts: StackCounts,
 }
@@ -254,15 +260,15 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             ),
             error_rate: TokenBucket::new(settings.errors_per_second, BURST),
             next_identification: (seed >> 32) as u32,
-            next_port: FIRST_PORT + (seed % PORTS as u64) as u16,
+            ports: DynamicPorts::new(seed),
             drops: Drops::default(),
             counts: StackCounts::default(),
             settings,
         }
     }
 
-    /// Binds a UDP port, for one of the stack's addresses, or for all of one version of IP if the address is unspecified,
-    /// and returns its endpoint. Port 0 stands for any free one of 49152 to 65535 (RFC 6335, 6).
+    /// Binds a UDP port, for one of the stack's addresses, or for all of one version of IP if the address is
+    /// unspecified, and returns its endpoint. Port 0 stands for any free one of 49152 to 65535 (RFC 6335, 6).
     ///
     /// # Errors
     /// [`BindError::InUse`], [`BindError::NotOurAddress`], and [`BindError::TooMany`] for more than 65 536 endpoints.
@@ -277,15 +283,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if port != 0 {
             return self.bind_port((address, port));
         }
-        for _ in 0..PORTS {
-            let port = self.next_port;
-            self.next_port = port.checked_add(1).unwrap_or(FIRST_PORT);
-            match self.bind_port((address, port)) {
-                Err(BindError::InUse) => {}
-                bound => return bound,
-            }
-        }
-        Err(BindError::InUse)
+        let mut ports = self.ports;
+        let bound = ports.find(|port| match self.bind_port((address, port)) {
+            Err(BindError::InUse) => None,
+            bound => Some(bound),
+        });
+        self.ports = ports;
+        bound.unwrap_or(Err(BindError::InUse))
     }
 
     fn bind_port(&mut self, local: (IpAddr, u16)) -> Result<EndpointId, BindError> {
@@ -378,7 +382,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         endpoint.error.is_none() && endpoint.channel.wait()
     }
 
-    /// The next endpoint to wake. Each is named once for each call of [`wait`](Self::wait) that returned true.
+    /// Returns the next endpoint to wake: one whose [`wait`](Self::wait) returned true and that has got a packet since,
+    /// or one with a new [error](Self::take_error), waiting or not. An endpoint is listed once at a time.
     pub fn next_woken(&mut self) -> Option<EndpointId> {
         while let Some(id) = self.woken.pop_front() {
             if let Some(endpoint) = self.endpoints.get_mut(id.0) {
@@ -389,14 +394,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         None
     }
 
-    /// The next frame for the link, as [`next_link_frame`](Self::next_link_frame) returns it, for devices that do no work
-    /// on frames: those for which [`Settings::offloads_tcp`] is not set.
+    /// The next frame for the link, as [`next_link_frame`](Self::next_link_frame) returns it, for devices that do no
+    /// work on frames: those for which [`Settings::offloads_tcp`] is not set.
     pub fn next_frame(&mut self) -> Option<Vec<u8>> {
         self.next_link_frame().map(|frame| frame.bytes)
     }
 
-    /// The next frame for the link. Asks connections for their segments when no other frame waits, each in turn for one,
-    /// or for as many as the device cuts out of one frame.
+    /// The next frame for the link. Asks connections for their segments when no other frame waits, each in turn for
+    /// one, or for as many as the device cuts out of one frame.
     pub fn next_link_frame(&mut self) -> Option<Frame> {
         if self.leaving.is_empty() {
             self.tcp_send_next();
@@ -482,10 +487,6 @@ impl<B> fmt::Debug for Stack<B> {
             .finish_non_exhaustive()
     }
 }
-
-/// The first of the dynamic ports, which reach to 65535 (RFC 6335, 6), and their number.
-const FIRST_PORT: u16 = 49_152;
-const PORTS: u16 = u16::MAX - FIRST_PORT + 1;
 
 /// A port for each endpoint, and some connected ones.
 const MOST_ENDPOINTS: usize = 1 << 16;

@@ -241,8 +241,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         frame
     }
 
-    /// Takes the memory of a frame that [`next_frame`](Self::next_frame) has returned and that has left, to build others
-    /// in it. Frames that are not given back are allocated.
+    /// Takes the memory of a frame that [`next_frame`](Self::next_frame) has returned and that has left, to build
+    /// others in it. Frames that are not given back are allocated.
     pub fn give_back(&mut self, frame: Vec<u8>) {
         self.spare.give_back(frame);
     }
@@ -282,9 +282,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Ok(())
     }
 
-    /// Sends a whole packet, in fragments if it is longer than the path allows and the device does not cut it. `frame` is
-    /// what [`begin`](Self::begin) returned, with its payload; `to` is the receiver's link address, if it is known without
-    /// the neighbor cache.
+    /// Sends a whole packet, in fragments if it is longer than the path allows and the device does not cut it. `frame`
+    /// is what [`begin`](Self::begin) returned, with its payload; `to` is the receiver's link address, if it is known
+    /// without the neighbor cache.
     pub(super) fn transmit(
         &mut self,
         now: Instant,

@@ -24,7 +24,8 @@ pub enum Architecture {
     SoftLrp,
     /// The network interface demultiplexes frames into a ring for each endpoint, and discards those that find it full.
     /// The protocols process a frame when the receiver takes it from the ring, in
-    /// [`receive_next`](super::Stack::receive_next). Frames without a ring are handled as by [`SoftLrp`](Self::SoftLrp).
+    /// [`receive_next`](super::Stack::receive_next). Frames without a ring are handled as by
+    /// [`SoftLrp`](Self::SoftLrp).
     NiLrp,
 }
 
@@ -76,8 +77,8 @@ pub struct Settings {
     pub reassembly: ReassemblyLimits,
     /// The limits and times of the neighbor cache.
     pub neighbors: NeighborSettings,
-    /// Whether the caller finds the link addresses of neighbors ([`next_question`](super::Stack::next_question)), and the
-    /// stack sends no ARP and no neighbor discovery: for a stack that shares the addresses of its host.
+    /// Whether the caller finds the link addresses of neighbors ([`next_question`](super::Stack::next_question)), and
+    /// the stack sends no ARP and no neighbor discovery: for a stack that shares the addresses of its host.
     pub asks_caller: bool,
     /// The most frames that wait for the link.
     pub send_queue: usize,
@@ -97,6 +98,14 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// The default of [`channel`](Self::channel): 256 packets, about as many short datagrams as the default receive
+    /// buffer of a socket of Linux holds (net.core.rmem_default). There are 2 KiB for each, so that on a link with an
+    /// MTU of 1500 the number of packets is the limit, whatever their lengths.
+    pub const CHANNEL: Limits = Limits {
+        packets: 256,
+        bytes: 256 * (2 << 10),
+    };
+
     /// The defaults for a link.
     pub fn new(link_address: LinkAddress, mtu: usize) -> Self {
         Self {
@@ -104,7 +113,7 @@ impl Settings {
             link_address,
             mtu,
             offloads_tcp: false,
-            channel: CHANNEL,
+            channel: Self::CHANNEL,
             ip_queue: IP_QUEUE,
             control: CONTROL,
             fragments: CONTROL,
@@ -121,12 +130,6 @@ impl Settings {
         }
     }
 }
-
-/// About the default receive buffer of a socket of Linux (net.core.rmem_default, 212 992 bytes).
-const CHANNEL: Limits = Limits {
-    packets: 256,
-    bytes: 256 << 10,
-};
 
 /// The queue is for all endpoints together. 4.4BSD has 50 packets (`ipqmaxlen`), for links of 10 Mbit/s.
 const IP_QUEUE: Limits = Limits {

@@ -9,6 +9,9 @@ pub(super) struct SlotId {
     generation: u32,
 }
 
+/// The memory of the demultiplexer's table is stated for handles of this size.
+const _: () = assert!(size_of::<SlotId>() == 8);
+
 /// Entries by number. Grows to the most entries that there were at a time, by a chunk at a time: growth
 /// copies at most the first chunk, and memory is held for less than a chunk of entries in advance.
 #[derive(Debug)]

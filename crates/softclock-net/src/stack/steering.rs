@@ -1,9 +1,9 @@
 //! Several stacks with the same addresses, each in a thread of its own: the hash of a flow names the stack that has the
 //! connection, so that all its segments go there, whichever stack receives them.
 //!
-//! One of the stacks has the link. It hands the segments of others over by [`next_handed`](Stack::next_handed), and they
-//! take them by [`on_handed`](Stack::on_handed). The others send by it: their [frames](Stack::next_link_frame) have no
-//! link addresses, and it completes them in [`forward`](Stack::forward).
+//! One of the stacks has the link. It hands the segments of others over by [`next_handed`](Stack::next_handed), and
+//! they take them by [`on_handed`](Stack::on_handed). The others send by it: their [frames](Stack::next_link_frame)
+//! have no link addresses, and it completes them in [`forward`](Stack::forward).
 
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -107,8 +107,8 @@ impl<B: Deref<Target = [u8]>> Handed<B> {
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
     /// The next frame for another stack, with the number of that stack. There are none unless
-    /// [`Settings::steering`](super::Settings::steering) is set. Call it until it returns `None` after each batch of frames
-    /// and after [`process`](Self::process).
+    /// [`Settings::steering`](super::Settings::steering) is set. Call it until it returns `None` after each batch of
+    /// frames and after [`process`](Self::process).
     pub fn next_handed(&mut self) -> Option<(u32, Handed<B>)> {
         let (stack, frame) = self.handed.pop()?;
         Some((stack, Handed(frame)))
@@ -116,11 +116,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Counts a frame of [`next_handed`](Self::next_handed) that the other stack has no room for.
     pub fn on_not_handed(&mut self) {
-        self.drops.count(DropReason::ChannelFull);
+        self.drops.count(DropReason::HandoverFull);
     }
 
-    /// Takes a frame that the stack with the link has handed over, as [`on_frame`](Self::on_frame) does one of the link.
-    /// The stack with the link has counted it as received.
+    /// Takes a frame that the stack with the link has handed over, as [`on_frame`](Self::on_frame) does one of the
+    /// link. The stack with the link has counted it as received.
     pub fn on_handed(&mut self, now: Instant, frame: HandedFrame) {
         self.tcp_at(now);
         self.enqueue(
@@ -134,8 +134,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         );
     }
 
-    /// Sends a packet of another stack: a frame from its [`next_link_frame`](Self::next_link_frame). It is not fragmented
-    /// here.
+    /// Sends a packet of another stack: a frame from its [`next_link_frame`](Self::next_link_frame). It is not
+    /// fragmented here.
     ///
     /// # Errors
     /// [`SendError::Remote`] if the source is not an address of the stack, and [`SendError::NoRoute`].

@@ -12,8 +12,9 @@ use super::{
     RingFrame, RingReceived, Routes, Settings, Stack, Taken, Verify,
 };
 
-/// Passes frames to a stack of each architecture, and to one whose receivers take frames from rings in another thread. The input is a sequence of steps, each a byte of [flags](step), a
-/// length of two bytes, and a frame. All work is done after each frame, and the datagrams are echoed.
+/// Passes frames to a stack of each architecture, and to one whose receivers take frames from rings in another thread.
+/// The input is a sequence of steps, each a byte of [flags](step), a length of two bytes, and a frame. All work is done
+/// after each frame, and the datagrams are echoed.
 ///
 /// Checks that the architectures, which differ in when the protocols run, deliver the same datagrams, send the same
 /// frames and drop the same packets; that each frame is accounted for; and that queues are bounded.

@@ -117,12 +117,12 @@ fn datagrams_go_both_ways_in_all_architectures_and_versions() {
             let (a, b) = (here.bind(at(one)).unwrap(), there.bind(at(two)).unwrap());
             here.send_to(NOW, a, at(two), b"to").unwrap();
             exchange(NOW, &mut here, &mut there);
-            let received = there.receive(NOW, b).unwrap();
+            let received = there.receive(b).unwrap();
             assert_eq!((received.payload(), received.source), (&b"to"[..], at(one)));
             assert_eq!(received.destination, at(two).ip());
             there.send_to(NOW, b, received.source, b"and fro").unwrap();
             exchange(NOW, &mut here, &mut there);
-            assert_eq!(here.receive(NOW, a).unwrap().payload(), b"and fro");
+            assert_eq!(here.receive(a).unwrap().payload(), b"and fro");
             assert_eq!((here.drops().total(), there.drops().total()), (0, 0));
         }
     }
@@ -139,7 +139,7 @@ fn the_protocols_run_when_the_receiver_asks_only_if_they_are_lazy() {
         host.process(NOW, 10);
         let is_lazy = architecture.is_lazy();
         assert_eq!(host.drops().of(DropReason::UdpChecksum) == 0, is_lazy);
-        assert!(host.receive(NOW, id).is_none());
+        assert!(host.receive(id).is_none());
         assert_eq!(host.drops().of(DropReason::UdpChecksum), 1);
     }
 }
@@ -186,7 +186,7 @@ fn a_flood_to_one_endpoint_costs_another_nothing() {
         udp::write(addresses, 5, 8, b"ping", bytes).unwrap();
     });
     arrive(&mut host, to_other);
-    assert_eq!(host.receive(NOW, other).unwrap().payload(), b"ping");
+    assert_eq!(host.receive(other).unwrap().payload(), b"ping");
     let drops = &host.endpoint_counts(flooded).unwrap().drops;
     assert_eq!(drops.of(DropReason::ChannelFull), 10_000 - 256);
 }
@@ -203,7 +203,7 @@ fn a_receiver_is_woken_once_and_only_if_it_waits() {
         deliver(&mut host);
         assert_eq!(host.next_woken(), None);
         assert!(!host.wait(id), "a datagram is there");
-        while host.receive(NOW, id).is_some() {}
+        while host.receive(id).is_some() {}
         assert!(host.wait(id));
         deliver(&mut host);
         deliver(&mut host);
@@ -428,8 +428,8 @@ fn a_connected_endpoint_receives_from_its_peer_only() {
     assert_eq!(host.local(id), Some(at("10.0.0.1:7")));
     arrive(&mut host, datagram(5, b"peer"));
     arrive(&mut host, datagram(6, b"other"));
-    assert_eq!(host.receive(NOW, id).unwrap().payload(), b"peer");
-    assert!(host.receive(NOW, id).is_none());
+    assert_eq!(host.receive(id).unwrap().payload(), b"peer");
+    assert!(host.receive(id).is_none());
 }
 
 #[test]
@@ -444,7 +444,7 @@ fn long_datagrams_are_fragmented_and_reassembled() {
             let payload: Vec<u8> = (0..20_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
             here.send_to(NOW, a, at(two), &payload).unwrap();
             exchange(NOW, &mut here, &mut there);
-            assert!(there.receive(NOW, b).unwrap().payload() == payload);
+            assert!(there.receive(b).unwrap().payload() == payload);
             assert_eq!(there.counts().reassembled, 1);
             assert_eq!(there.drops().total(), 0);
         }
@@ -522,7 +522,7 @@ fn a_datagram_to_the_stack_itself_arrives() {
         );
         host.send_to(NOW, one, at("10.0.0.1:8"), b"self").unwrap();
         host.process(NOW, 10);
-        assert_eq!(host.receive(NOW, two).unwrap().payload(), b"self");
+        assert_eq!(host.receive(two).unwrap().payload(), b"self");
         assert_eq!(host.next_frame(), None);
     }
 }
@@ -539,9 +539,9 @@ fn a_datagram_to_a_group_goes_to_all_that_are_bound_to_its_port() {
         arrive(&mut host, to_group);
         host.process(NOW, 10);
         for id in ids {
-            assert_eq!(host.receive(NOW, id).unwrap().payload(), b"all");
+            assert_eq!(host.receive(id).unwrap().payload(), b"all");
         }
-        assert!(host.receive(NOW, other).is_none());
+        assert!(host.receive(other).is_none());
         assert_eq!(host.drops().total(), 0);
     }
 }
@@ -563,7 +563,7 @@ fn packets_that_are_not_for_the_stack_are_counted_by_reason() {
     let sum = u16::from_be_bytes([spoofed[24], spoofed[25]]) + 8;
     spoofed[24..26].copy_from_slice(&sum.to_be_bytes());
     arrive(&mut host, spoofed);
-    assert!(host.receive(NOW, id).is_none());
+    assert!(host.receive(id).is_none());
     let drops: Vec<_> = host.drops().iter().collect();
     use DropReason::{IpSource, NotOurAddress, OtherHost, TooShort};
     assert_eq!(
@@ -586,7 +586,7 @@ fn ports_are_exclusive_and_given_back() {
     arrive(&mut host, datagram(5, b"waits"));
     host.close(id);
     assert_eq!(host.drops().of(DropReason::Closed), 1);
-    assert!(host.receive(NOW, id).is_none());
+    assert!(host.receive(id).is_none());
     assert!(!host.wait(id));
     let again = host.bind(at("10.0.0.1:7")).unwrap();
     assert_ne!(again, id, "a number is never used again");
@@ -789,7 +789,7 @@ proptest! {
         }
         host.process(NOW, 1_000);
         let mut received = 0;
-        while host.receive(NOW, id).is_some() {
+        while host.receive(id).is_some() {
             received += 1;
         }
         let counts = host.counts();
@@ -840,7 +840,7 @@ fn limits_of_nothing_are_limits_of_one() {
         let id = host.bind(at("0.0.0.0:7")).unwrap();
         (0..3).for_each(|_| arrive(&mut host, datagram(5, b"")));
         host.process(NOW, 10);
-        assert!(host.receive(NOW, id).is_none());
+        assert!(host.receive(id).is_none());
         let _: IpAddr = host.routes().addresses()[0].address;
     }
 }

@@ -9,8 +9,8 @@
 //! - [`listen`]: from a SYN to a connection. [`peer`]: the options that both ends agree on. [`challenge`]: limits on
 //!   answers to segments that may be forged.
 //! - [`connection`]: the state machine of a connection, in [states](state). Its halves: [`receive`], with
-//!   [`paws`] against wrapped sequence numbers; and [`send`], with [`congestion`] for how many bytes may be in flight and
-//!   [`pacing`] for when to send them.
+//!   [`paws`] against wrapped sequence numbers; and [`send`], with [`congestion`] for how many bytes may be in flight
+//!   and [`pacing`] for when to send them.
 //! - [`time_wait`]: connections that are over, while old duplicates may be on their way.
 //! - [`settings`], [`keepalive`], [`stats`].
 

@@ -1,8 +1,8 @@
 //! The path MTU of a connection (RFC 1191, RFC 8201), and paths that lose long packets without a report (RFC 8899).
 
 /// The MTU after a report that the path carries `reported` bytes at most. `None` if the report tells nothing new: it
-/// never raises the MTU (RFC 8201, 4). A report below the minimum of the protocol can only be an error or an attack, and
-/// counts as the minimum (RFC 5927, 7.2).
+/// never raises the MTU (RFC 8201, 4). A report below the minimum of the protocol can only be an error or an attack,
+/// and counts as the minimum (RFC 5927, 7.2).
 pub(super) fn lowered(current: u16, reported: u32, is_v4: bool) -> Option<u16> {
     let least = least(is_v4);
     let new = u16::try_from(reported).unwrap_or(u16::MAX).max(least);

@@ -28,8 +28,8 @@ pub struct Settings {
     pub has_sack: bool,
     /// Whether time stamps are offered (RFC 7323). The default is yes.
     pub has_timestamps: bool,
-    /// Whether a segment without time stamps is dropped after both ends have agreed on them (RFC 7323, 3.2). The default
-    /// is yes.
+    /// Whether a segment without time stamps is dropped after both ends have agreed on them (RFC 7323, 3.2). The
+    /// default is yes.
     pub requires_timestamps: bool,
     /// Whether windows of more than 65 535 bytes are offered (RFC 7323, 2). The default is yes.
     pub has_window_scale: bool,
@@ -78,8 +78,8 @@ pub enum Linger {
     /// It is sent without the owner, for at most [`Settings::orphan_timeout`].
     #[default]
     Background,
-    /// It is sent without the owner for at most this time; then the connection is reset. With no time at all it is reset
-    /// at once.
+    /// It is sent without the owner for at most this time; then the connection is reset. With no time at all it is
+    /// reset at once.
     AtMost(Duration),
 }
 

@@ -7,8 +7,8 @@ use core::fmt;
 pub enum State {
     /// A SYN was sent.
     SynSent,
-    /// A SYN was sent and one received, but it does not acknowledge this end's: both ends open at the same time. Half-open
-    /// connections of a listener are in this state, too.
+    /// A SYN was sent and one received, but it does not acknowledge this end's: both ends open at the same time.
+    /// Half-open connections of a listener are in this state, too.
     SynReceived,
     /// Data flows both ways.
     Established,

@@ -25,8 +25,8 @@ pub struct TimeWaitSettings {
     /// The time in TIME-WAIT. The default is 60 s, as in Linux and FreeBSD; RFC 9293 asks for twice the longest life of
     /// a segment, 4 minutes. *LRP* measures with 500 ms.
     pub duration: Duration,
-    /// Whether a SYN that is surely newer begins another connection of the same addresses and ports (RFC 6191; RFC 1122,
-    /// 4.2.2.13). The default is yes; without it, each SYN is answered by a challenge ACK.
+    /// Whether a SYN that is surely newer begins another connection of the same addresses and ports (RFC 6191; RFC
+    /// 1122, 4.2.2.13). The default is yes; without it, each SYN is answered by a challenge ACK.
     pub gives_way: bool,
     /// What ends the wait although it may be forged. The default is nothing (RFC 5961); a reset never does (RFC 1337).
     pub trust: Trust,

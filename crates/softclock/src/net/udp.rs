@@ -101,8 +101,8 @@ impl UdpSocket {
     /// The kernel does more for each slot than for [`recv_from`](Self::recv_from), so that a batch of single datagrams
     /// may cost more where system calls are cheap. Joined datagrams share the cost of their slot.
     ///
-    /// Beside the call itself, every 2 KiB or four short datagrams count as one of the calls that a task may make in one
-    /// poll.
+    /// Beside the call itself, every 2 KiB or four short datagrams count as one of the calls that a task may make in
+    /// one poll.
     ///
     /// # Errors
     /// Those of `recvmmsg(2)`. `ECONNREFUSED` means that an earlier datagram found no receiver.

@@ -12,7 +12,7 @@ use crate::lab::proxy_stage::{Crowd, Stage};
 use crate::measure::slice::Slice;
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::chart::{Axis, Chart, Mark, Series};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, median};
 use crate::servers::{BESIDE_PEERS, ProxyKind};
 
 /// The experiment.
@@ -175,7 +175,7 @@ const EFFICIENCY: &str = "requests a processor second";
 fn chart(curves: &[Curve]) -> Chart {
     let efficiency = |slices: &[Slice]| {
         let values: Vec<f64> = slices.iter().map(Slice::requests_per_cpu_second).collect();
-        Row::of_samples("", "", "", &values).value
+        median(&values)
     };
     let series = curves.iter().map(|curve| Series {
         name: curve.variant.name().into(),

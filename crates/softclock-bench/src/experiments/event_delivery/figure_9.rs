@@ -7,7 +7,7 @@ use crate::lab::proxy_stage::{self, Crowd, Stage};
 use crate::load::HotResult;
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::chart::{Axis, Chart, Mark, Series};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, median};
 use crate::servers::{BESIDE_PEERS, ProxyKind};
 
 /// The experiment.
@@ -111,7 +111,7 @@ fn chart(curves: &[Curve<'_>], plan: &Plan, saturation: f64, title: &str, share:
             .filter_map(|result| latency_us(result, share))
             .collect();
         let place = load * saturation;
-        (!values.is_empty()).then(|| (place, Row::of_samples("", "", "", &values).value / 1e3))
+        (!values.is_empty()).then(|| (place, median(&values) / 1e3))
     };
     let series = curves.iter().map(|curve| Series {
         name: curve.kind.name().into(),

@@ -181,7 +181,7 @@ const NOTES: [&str; 6] = [
      which BSD's unkeyed hash of flows (address xor its upper half xor ports) is the same in each block of 65536 \
      flows; absent: packets of no flow from the random flows' hosts, as in a flood of SYNs, with no listener",
     "softclock, 32 at a time: find_batch with the packets of one poll; tables of up to 16 384 flows are searched one \
-     packet at a time there, too",
+     packet at a time there, too. The stack looks up one packet at a time: the row softclock is what it costs today",
     "HashMap, flows as keys: derived Hash and Eq; HashMap, packed keys: the flow packed into 16 bytes at each look-up; \
      both with std's keyed SipHash-1-3 and room reserved for all flows",
     "HashMap, BSD's unkeyed hash: packed keys; shows the cost of an attack and is no peer, since a server on the \

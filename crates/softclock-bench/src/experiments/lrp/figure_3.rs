@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::cells::{self, Cell, Found, Metric};
 use crate::lab::lrp::{Rates, Service, Stage, Variant};
 use crate::output::chart::{Axis, Chart, Mark, Series};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, median};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -152,16 +152,16 @@ fn chart(us: u64, found: &Found<(u64, Variant), Sweep>) -> Chart {
     let series: Vec<Series> = of_work
         .map(|(cell, sweeps)| {
             let points = (0..sweeps[0].points.len()).map(|place| {
-                let median = |of: fn(&Rates) -> f64| {
+                let median_of = |of: fn(&Rates) -> f64| {
                     let samples: Vec<f64> = sweeps
                         .iter()
                         .map(|sweep| of(&sweep.points[place]) / 1e3)
                         .collect();
-                    Row::of_samples("", "", "", &samples).value.round()
+                    median(&samples).round()
                 };
                 (
-                    median(|rates| rates.offered),
-                    median(|rates| rates.delivered),
+                    median_of(|rates| rates.offered),
+                    median_of(|rates| rates.delivered),
                 )
             });
             Series {

@@ -16,7 +16,7 @@ use crate::lab::tcp::{
 };
 use crate::load::closed_loop;
 use crate::output::chart::{Axis, Chart, Mark, Series};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, median};
 use crate::servers::nginx::Files;
 
 /// The experiment.
@@ -257,18 +257,18 @@ fn rows(curves: &[Curve], cases: &[Case]) -> Vec<Row> {
 fn chart(curves: &[Curve]) -> Chart {
     let of_paper =
         |curve: &&Curve| curve.attack.attack == Attack::SynsElsewhere && !curve.attack.keep_alive;
-    let median = |curve: &Curve, place: usize, of: fn(&Point) -> f64| {
+    let median_of = |curve: &Curve, place: usize, of: fn(&Point) -> f64| {
         let values = curve.sweeps.iter().map(|sweep| of(&sweep.points[place]));
         let values: Vec<f64> = values.collect();
-        Row::of_samples("", "", "", &values).value
+        median(&values)
     };
     let series = curves.iter().filter(of_paper).map(|curve| Series {
         name: curve.subject.name(),
         mark: Mark::Line,
         points: (0..curve.attack.rates.len())
             .map(|place| {
-                let sent = median(curve, place, |point| point.sent / 1e3);
-                (sent, median(curve, place, |point| point.answered))
+                let sent = median_of(curve, place, |point| point.sent / 1e3);
+                (sent, median_of(curve, place, |point| point.answered))
             })
             .collect(),
     });

@@ -7,7 +7,7 @@ use std::io;
 use crate::lab::lrp;
 use crate::lab::tcp::bulk::{Buffers, Bulk, BulkPeer, Direction, Gvisor};
 use crate::output::best_peer::{Better, Comparison};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, median};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -99,12 +99,15 @@ impl Cell<'_> {
 
     fn measure(&self, plan: &Plan) -> io::Result<[f64; 2]> {
         let bulk = Bulk::start(self.peer, self.buffers, plan.bytes)?;
-        let median = |direction| -> io::Result<f64> {
+        let median_rate = |direction| -> io::Result<f64> {
             let transfer = |_| Ok(bulk.transfer(direction, plan.bytes)? * 8.0 / 1e6);
             let rates: io::Result<Vec<f64>> = (0..plan.transfers).map(transfer).collect();
-            Ok(Row::of_samples("", "", "", &rates?).value)
+            Ok(median(&rates?))
         };
-        Ok([median(Direction::Sends)?, median(Direction::Receives)?])
+        Ok([
+            median_rate(Direction::Sends)?,
+            median_rate(Direction::Receives)?,
+        ])
     }
 }
 

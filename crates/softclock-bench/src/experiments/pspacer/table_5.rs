@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use crate::lab::bridge::{self, Burst, Htb, Load, Pace, Setup, Shaper, mbit};
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::chart::{Axis, Chart, Mark, Series};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, median};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
@@ -74,7 +74,7 @@ fn measure(
     for curve in &mut curves {
         let mut results = found.iter();
         let result = results.find(|(setup, _)| setup.name == curve.kind.name());
-        let bps = result.map(|(_, bps)| Row::of_samples("", "", "", bps).value / 1e6);
+        let bps = result.map(|(_, bps)| median(bps) / 1e6);
         curve.points.push((target as f64, bps.unwrap_or(0.0)));
     }
     Ok(())

@@ -20,12 +20,12 @@ use softclock_linux::link::{
 use softclock_linux::priority::Priority;
 use softclock_net::stack::{Architecture, EndpointId, RingFrame, Stack, Taken};
 
-use super::INTERRUPT_PRIORITY;
-use super::demultiplexer::{stack, verify};
+use super::eager_stack::{stack, verify};
 use super::network::Link;
 use super::pace::{Busy, Pace};
-use super::receiver::{LOOK_UP, Worker};
+use super::receiver::Worker;
 use super::stopping::Stop;
+use super::{INTERRUPT_PRIORITY, STOP_CHECK};
 use crate::measure::processors::pin;
 
 /// The channels of a server.
@@ -64,7 +64,7 @@ impl Channels {
             common_limit: 64,
         };
         let channels = XdpChannels::open(&link, settings);
-        let channels = channels.map_err(|error| io::Error::other(format!("{error:?}")))?;
+        let channels = channels.map_err(io::Error::other)?;
         let add = |&port: &u16| {
             let key = EndpointKey {
                 transport: Transport::Udp,
@@ -135,8 +135,8 @@ pub(super) fn run_level(
     {
         let does_poll = || (1..receivers).contains(&channels.awake.load(SeqCst));
         thread::park_timeout(match does_poll() {
-            true => pace.pause(monotonic_ns()).min(LOOK_UP),
-            false => LOOK_UP,
+            true => pace.pause(monotonic_ns()).min(STOP_CHECK),
+            false => STOP_CHECK,
         });
         if does_poll() && pace.is_due(monotonic_ns()) {
             pace.drain(|| channels.poll(poller).0);
@@ -246,7 +246,7 @@ impl<'a> Receiver<'a> {
     fn sleep(&mut self) {
         loop {
             let Some(poller) = &mut self.poller else {
-                self.wait(LOOK_UP);
+                self.wait(STOP_CHECK);
                 return;
             };
             let (_, was_readable) = self.channels.poll(poller);
@@ -262,7 +262,7 @@ impl<'a> Receiver<'a> {
         match self.channels.awake.fetch_sub(1, SeqCst) - 1 {
             // Nothing polls from now on, so interrupts must come.
             0 if !is_busy => {
-                let wait = |poller: &mut Poller| poller.wait(LOOK_UP);
+                let wait = |poller: &mut Poller| poller.wait(STOP_CHECK);
                 let _ = self.poller.as_mut().map(wait);
             }
             0 => self.wait(Busy::PAUSE),
@@ -270,7 +270,7 @@ impl<'a> Receiver<'a> {
                 if let Some(level) = self.channels.level.get() {
                     level.unpark();
                 }
-                self.wait(LOOK_UP);
+                self.wait(STOP_CHECK);
             }
         }
         self.channels.awake.fetch_add(1, SeqCst);

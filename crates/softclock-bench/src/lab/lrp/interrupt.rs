@@ -14,10 +14,10 @@ use softclock_linux::link::{Buffer, Copies, Device, Link as Interface, XdpMemory
 use softclock_linux::priority::Priority;
 use softclock_net::stack::{Architecture, Pending};
 
-use super::demultiplexer::{Demultiplexer, InterruptCounts};
+use super::eager_stack::{EagerStack, InterruptCounts};
 use super::receiver::Outbox;
 use super::stopping::Stop;
-use super::{BUDGET, INTERRUPT_PRIORITY, LOOK_UP};
+use super::{BUDGET, INTERRUPT_PRIORITY, STOP_CHECK};
 use crate::measure::processors::pin;
 
 /// The parameters of the thread.
@@ -38,15 +38,15 @@ pub(super) fn run(plan: Plan, stop: &Stop, opened: &mpsc::Sender<io::Result<()>>
         Priority::Fifo(INTERRUPT_PRIORITY).apply()?;
         // The device's memory stays on this thread.
         let copied = |packet: Pending<Buffer>| packet.copied();
-        let demultiplexer = Demultiplexer::new(plan.architecture, plan.endpoints, copied)?;
-        Ok((device, demultiplexer))
+        let stack = EagerStack::new(plan.architecture, plan.endpoints, copied)?;
+        Ok((device, stack))
     });
     // The starter waits for this message.
     match begun {
-        Ok((device, mut demultiplexer)) => {
+        Ok((device, mut stack)) => {
             let _ = opened.send(Ok(()));
             while stop.goes_on() {
-                round(&device, &mut demultiplexer, &plan.counts);
+                round(&device, &mut stack, &plan.counts);
             }
         }
         Err(error) => {
@@ -62,7 +62,7 @@ fn open(interface: &str) -> io::Result<Device> {
 }
 
 /// Takes what the device has, at most a budget; or waits for an interrupt.
-fn round(device: &Device, demultiplexer: &mut Demultiplexer<Buffer>, counts: &InterruptCounts) {
+fn round(device: &Device, stack: &mut EagerStack<Buffer>, counts: &InterruptCounts) {
     let now = Instant::from_ns(monotonic_ns());
     let mut taken = 0;
     let mut is_drained = false;
@@ -70,22 +70,22 @@ fn round(device: &Device, demultiplexer: &mut Demultiplexer<Buffer>, counts: &In
         let received = device.receive(|frame| {
             // No client sends frames that a device refuses.
             if let Ok(frame) = frame {
-                demultiplexer.on_frame(now, frame);
+                stack.on_frame(now, frame);
             }
         });
         taken += *received.as_ref().unwrap_or(&0);
         is_drained = received.is_err();
     }
-    demultiplexer.process(now, counts);
+    stack.process(now, counts);
     if taken > 0 {
         counts.frames.fetch_add(taken as u64, Relaxed);
         counts
             .device
             .fetch_add(device.take_lost().unwrap_or(0), Relaxed);
     } else {
-        let wait = match demultiplexer.has_more() {
+        let wait = match stack.has_more() {
             true => Duration::from_millis(1),
-            false => LOOK_UP,
+            false => STOP_CHECK,
         };
         let wait = Timespec::try_from(wait).unwrap_or_default();
         let _ = poll(&mut [PollFd::new(device, PollFlags::IN)], Some(&wait));

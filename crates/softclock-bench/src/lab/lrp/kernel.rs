@@ -9,7 +9,8 @@ use softclock_core::Clock;
 use softclock_linux::clock::{ThreadClock, monotonic_ns};
 use softclock_linux::socket::udp::{RecvBatch, recv_batch};
 
-use super::receiver::{LOOK_UP, Worker};
+use super::STOP_CHECK;
+use super::receiver::Worker;
 use super::stopping::Stop;
 
 /// Serves the datagrams of the worker's own socket until `stop`.
@@ -34,7 +35,7 @@ pub(super) fn run(worker: &Worker<'_>, stop: &Stop) {
 }
 
 fn wait(socket: &UdpSocket) {
-    let wait = Timespec::try_from(LOOK_UP).unwrap_or_default();
+    let wait = Timespec::try_from(STOP_CHECK).unwrap_or_default();
     let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&wait));
 }
 

@@ -21,7 +21,7 @@
 //! - [`Network`]: the three namespaces, their links and the counters of these.
 //! - [`Server`]: one [`Variant`] with its [`Service`]s.
 //! - [`Stage`]: a server with a flood, and its [`Rates`]; [`Deliveries`]: what happens after a step of the load.
-//! - `demultiplexer`: the stack of the interrupt level. `ring`: the bounded queues from there to the receivers.
+//! - `eager_stack`: the stack of the interrupt level. `ring`: the bounded queues from there to the receivers.
 //! - `pace`: the polls of receivers that have packets.
 //! - `weights`: cgroups, for the kernel's receivers.
 //! - [`Flood`]: datagrams at a stated rate. [`client`]: ping-pong, calls and a sliding window.
@@ -30,7 +30,7 @@
 mod autogroup;
 mod channels;
 pub mod client;
-mod demultiplexer;
+mod eager_stack;
 mod flood;
 mod interrupt;
 mod kernel;
@@ -124,4 +124,5 @@ const INTERRUPT_PRIORITY: u8 = 10;
 /// The most frames between two looks at the protocols, as with NAPI.
 const BUDGET: usize = 64;
 
-const LOOK_UP: Duration = Duration::from_millis(20);
+/// The longest wait of a thread before it looks whether it has to stop.
+const STOP_CHECK: Duration = Duration::from_millis(20);

@@ -137,7 +137,7 @@ impl Network {
             if begun.elapsed() > PATIENCE {
                 return Err(io::Error::other("the link has no thread of NAPI"));
             }
-            thread::sleep(LOOK_UP);
+            thread::sleep(NAPI_RETRY);
         }
     }
 
@@ -252,4 +252,5 @@ impl Link {
 }
 
 const PATIENCE: Duration = Duration::from_secs(2);
-const LOOK_UP: Duration = Duration::from_millis(1);
+/// The time between two looks for the thread of NAPI.
+const NAPI_RETRY: Duration = Duration::from_millis(1);

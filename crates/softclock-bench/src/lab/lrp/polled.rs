@@ -19,18 +19,18 @@ use softclock_linux::link::{
 use softclock_linux::priority::Priority;
 use softclock_net::stack::Architecture;
 
-use super::demultiplexer::{Demultiplexer, InterruptCounts};
+use super::eager_stack::{EagerStack, InterruptCounts};
 use super::pace::{Busy, Pace};
 use super::receiver::{Inbox, Outbox};
 use super::stopping::Stop;
-use super::{BUDGET, INTERRUPT_PRIORITY, LOOK_UP};
+use super::{BUDGET, INTERRUPT_PRIORITY, STOP_CHECK};
 use crate::measure::processors::pin;
 
-/// The device and its demultiplexer, which the receivers and the interrupt level share.
+/// The device and its stack, which the receivers and the interrupt level share.
 pub(super) struct Hub {
     socket: SharedXdpSocket,
     polling: Polling,
-    demultiplexer: Mutex<Demultiplexer<Vec<u8>>>,
+    stack: Mutex<EagerStack<Vec<u8>>>,
     counts: Arc<InterruptCounts>,
     receivers: usize,
     /// The receivers that are awake.
@@ -54,11 +54,11 @@ impl Hub {
         };
         let socket = SharedXdpSocket::open(&link, settings);
         let receivers = endpoints.len();
-        let demultiplexer = Demultiplexer::new(Architecture::SoftLrp, endpoints, |packet| packet)?;
+        let stack = EagerStack::new(Architecture::SoftLrp, endpoints, |packet| packet)?;
         Ok(Self {
-            socket: socket.map_err(|error| io::Error::other(format!("{error:?}")))?,
+            socket: socket.map_err(io::Error::other)?,
             polling: Polling::of_queue(&link, 0, PollSettings::default())?,
-            demultiplexer: Mutex::new(demultiplexer),
+            stack: Mutex::new(stack),
             counts,
             receivers,
             awake: AtomicUsize::new(receivers),
@@ -107,8 +107,8 @@ impl Hub {
             if let Some(thread) = self.interrupt_level.get() {
                 thread.unpark();
             }
-            // The demultiplexer counts the receivers that it wakes.
-            if inbox.wait(LOOK_UP) {
+            // The stack's turn counts the receivers that it wakes.
+            if inbox.wait(STOP_CHECK) {
                 return;
             }
             self.awake.fetch_add(1, SeqCst);
@@ -117,8 +117,8 @@ impl Hub {
 
     /// Demultiplexes the frames that the socket has, at most a budget; returns their number.
     fn demultiplex(&self) -> usize {
-        let lock = self.demultiplexer.lock();
-        let mut demultiplexer = lock.unwrap_or_else(PoisonError::into_inner);
+        let lock = self.stack.lock();
+        let mut stack = lock.unwrap_or_else(PoisonError::into_inner);
         let now = Instant::from_ns(monotonic_ns());
         let mut taken = 0;
         while taken < BUDGET
@@ -130,13 +130,13 @@ impl Hub {
                         offload: frame.offload,
                         age: frame.age,
                     };
-                    demultiplexer.on_frame(now, frame);
+                    stack.on_frame(now, frame);
                 }
             })
         {
             taken += frames;
         }
-        let woken = demultiplexer.process(now, &self.counts);
+        let woken = stack.process(now, &self.counts);
         self.awake.fetch_add(woken, SeqCst);
         self.counts.frames.fetch_add(taken as u64, Relaxed);
         taken
@@ -148,7 +148,7 @@ impl Hub {
         let awake = self.awake.load(SeqCst);
         if awake == 0 && !self.busy.is_busy(monotonic_ns()) {
             // With interrupts, which the first frame masks again.
-            let _ = poller.wait(LOOK_UP);
+            let _ = poller.wait(STOP_CHECK);
             self.demultiplex();
             pace.restart(monotonic_ns());
             return;

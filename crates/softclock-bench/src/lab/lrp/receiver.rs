@@ -4,20 +4,19 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::time::Duration;
 
 use softclock_core::Histogram;
 use softclock_linux::clock::monotonic_ns;
 use softclock_net::routes::Routes;
 use softclock_net::stack::{Datagram, Pending};
 
-use super::Service;
 use super::pace::Pace;
 use super::polled::Hub;
 use super::ring::{RingReceiver, RingSender};
 use super::slice::Slice;
 use super::stopping::Stop;
 use super::work;
+use super::{STOP_CHECK, Service};
 
 /// The interrupt level's end of the ring to a receiver.
 pub(super) type Outbox = RingSender<Pending<Vec<u8>>, Datagram<Vec<u8>>>;
@@ -65,7 +64,7 @@ pub(super) fn run(worker: &Worker<'_>, ring: &mut Inbox, routes: &Routes, stop: 
     while stop.goes_on() {
         if !serve_next(worker, ring, routes) {
             worker.slice.waits();
-            ring.wait(LOOK_UP);
+            ring.wait(STOP_CHECK);
         }
     }
 }
@@ -109,5 +108,3 @@ fn serve_next(worker: &Worker<'_>, ring: &mut Inbox, routes: &Routes) -> bool {
 
 /// Answers are as long as requests, up to this.
 const MOST_ANSWER: usize = 64;
-
-pub(super) const LOOK_UP: Duration = Duration::from_millis(20);

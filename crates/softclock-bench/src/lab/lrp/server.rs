@@ -12,7 +12,7 @@ use softclock_linux::socket::udp::{BindOptions, RecvOptions, bind};
 use softclock_net::stack::Architecture;
 
 use super::channels::{self, Channels};
-use super::demultiplexer::{self, InterruptCounts, STACK_PACKETS};
+use super::eager_stack::{self, InterruptCounts, STACK_PACKETS};
 use super::interrupt::{self, Plan};
 use super::network::{Level, Link};
 use super::polled::{self, Hub};
@@ -110,7 +110,7 @@ impl Server {
         for (number, service) in services.iter().enumerate() {
             let (sender, mut receiver) = ring(SOCKET_PACKETS - STACK_PACKETS);
             endpoints.push((service.port, sender));
-            let routes = demultiplexer::routes()?;
+            let routes = eager_stack::routes()?;
             self.start_receiver(network, *service, number, move |worker, stop| {
                 receiver::run(worker, &mut receiver, &routes, stop);
                 Ok(())
@@ -142,7 +142,7 @@ impl Server {
             polled::run(&of_level, processor, stop, opened);
         })?;
         for ((number, service), mut receiver) in services.iter().enumerate().zip(receivers) {
-            let (hub, routes) = (hub.clone(), demultiplexer::routes()?);
+            let (hub, routes) = (hub.clone(), eager_stack::routes()?);
             self.start_receiver(network, *service, number, move |worker, stop| {
                 receiver::run_polled(worker, &mut receiver, &routes, &hub, stop)
             })?;

@@ -23,7 +23,9 @@ use softclock_wire::packet::Offload;
 use super::chunks::{Account, Chunk, Chunks};
 use super::sending::Sending;
 use super::umem::{self, Umem};
-use super::{Open, XdpError, XdpSettings, XdpStep, bind, lock, patiently, prepare, queue_of};
+use super::{
+    Open, XdpError, XdpSettings, XdpStep, bind, lock, prepare, queue_of, retry_while_busy,
+};
 use crate::bpf::{Attachment, IndexMap, SocketMap};
 use crate::link::{Buffer, Link, Received, Refused};
 pub(super) use credits::Credits;
@@ -50,10 +52,10 @@ use slot::{Slot, Slots};
 /// channels that existed at once.
 ///
 /// # Threads
-/// Any thread may add channels and send, and each channel may belong to another thread: it has a descriptor of its own to
-/// wait for, and a ring of its own. The threads have one ring in common, by which chunks go back to the kernel: each
-/// takes a lock for it when it drops a chunk, and no other. Keep `on_frame` of [`XdpChannel::receive`] short, and call no
-/// method of the same channel in it, which would wait forever.
+/// Any thread may add channels and send, and each channel may belong to another thread: it has a descriptor of its own
+/// to wait for, and a ring of its own. The threads have one ring in common, by which chunks go back to the kernel: each
+/// takes a lock for it when it drops a chunk, and no other. Keep `on_frame` of [`XdpChannel::receive`] short, and call
+/// no method of the same channel in it, which would wait forever.
 ///
 /// # Examples
 /// ```no_run
@@ -68,7 +70,7 @@ use slot::{Slot, Slots};
 ///     filter: XdpFilter::Addresses(vec![address]),
 /// };
 /// let settings = ChannelSettings { link, channels: 16, limit: 64, common_limit: 64 };
-/// let channels = XdpChannels::open(&Link::named("eth0")?, settings).expect("AF_XDP");
+/// let channels = XdpChannels::open(&Link::named("eth0")?, settings)?;
 /// let echo = EndpointKey { transport: Transport::Udp, address, port: 7 };
 /// let channel = channels.add(&[echo], 64)?;
 /// // Once the descriptor of `channel` is readable:
@@ -104,8 +106,8 @@ impl XdpChannels {
     ///
     /// # Errors
     /// See [`XdpError`]. [`XdpStep::Socket`] with `InvalidInput` if the memory would be longer than 4 GiB;
-    /// [`XdpStep::Program`] with `InvalidInput` if a limit is 0, or the filter takes no frames. After an error the link is
-    /// unchanged.
+    /// [`XdpStep::Program`] with `InvalidInput` if a limit is 0, or the filter takes no frames. After an error the link
+    /// is unchanged.
     pub fn open(link: &Link, settings: ChannelSettings) -> Result<Self, XdpError> {
         let failed = |step| move |error| XdpError::Failed(step, error);
         let shared = Arc::new(Shared::open(link, settings)?);
@@ -122,7 +124,7 @@ impl XdpChannels {
         let filter = &shared.settings.link.filter;
         let program =
             program::load(&shared.maps, shared.queue, filter).map_err(failed(XdpStep::Program))?;
-        let attachment = patiently(|| program.attach_xdp(link.index()));
+        let attachment = retry_while_busy(|| program.attach_xdp(link.index()));
         let attachment = attachment.map_err(failed(XdpStep::Driver))?;
         let _ = shared.attachment.set(attachment);
         Ok(Self { common, shared })
@@ -141,23 +143,24 @@ impl XdpChannels {
         fragments
     }
 
-    /// The channel of UDP datagrams and TCP segments to no endpoint, which may deserve an answer (port unreachable, RST).
+    /// The channel of UDP datagrams and TCP segments to no endpoint, which may deserve an answer (port unreachable,
+    /// RST).
     pub const fn unclaimed(&self) -> &XdpChannel {
         let [.., unclaimed] = &self.common;
         unclaimed
     }
 
-    /// Adds a channel for the frames to these endpoints, with room for `limit` frames. Makes a system call for each key,
-    /// one for each removed channel that it looks at, and six for a socket if none of a removed channel is free.
+    /// Adds a channel for the frames to these endpoints, with room for `limit` frames. Makes a system call for each
+    /// key, one for each removed channel that it looks at, and six for a socket if none of a removed channel is free.
     ///
     /// The channel is removed when it is dropped. Frames that the program handles during the removal are discarded, but
     /// such a frame may also arrive in a channel that is added at the same time, so receivers check the headers.
     ///
     /// # Errors
     /// `InvalidInput` for no keys, more than [`MOST_KEYS`](Self::MOST_KEYS), or a limit of 0 or above that of the
-    /// settings; `AlreadyExists` if another channel has one of the keys; `QuotaExceeded` if as many channels exist as the
-    /// settings say, counting removed ones some of whose frames are still held; those of socket(7) and bpf(2). After an
-    /// error no channel is added.
+    /// settings; `AlreadyExists` if another channel has one of the keys; `QuotaExceeded` if as many channels exist as
+    /// the settings say, counting removed ones some of whose frames are still held; those of socket(7) and bpf(2).
+    /// After an error no channel is added.
     pub fn add(&self, keys: &[EndpointKey], limit: u32) -> io::Result<XdpChannel> {
         let shared = &self.shared;
         let is_valid = (1..=Self::MOST_KEYS).contains(&keys.len())
@@ -187,8 +190,8 @@ impl XdpChannels {
         sending.send(self.shared.socket.as_fd(), frames)
     }
 
-    /// Sends frames as [`XdpSocket::send_buffers`](super::XdpSocket::send_buffers) does: those that a channel has received
-    /// are not copied, and count against the channel's limit until the link has sent them.
+    /// Sends frames as [`XdpSocket::send_buffers`](super::XdpSocket::send_buffers) does: those that a channel has
+    /// received are not copied, and count against the channel's limit until the link has sent them.
     ///
     /// # Errors
     /// Those of [`XdpSocket::send_buffers`](super::XdpSocket::send_buffers).
@@ -261,8 +264,8 @@ impl XdpChannel {
     }
 
     /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most
-    /// [`BATCH`](crate::link::BATCH). Reads memory, without a system call in most cases. The channel has room for another
-    /// frame once a chunk is dropped.
+    /// [`BATCH`](crate::link::BATCH). Reads memory, without a system call in most cases. The channel has room for
+    /// another frame once a chunk is dropped.
     ///
     /// # Errors
     /// `WouldBlock` if no frame has arrived.
@@ -400,7 +403,7 @@ impl Shared {
         let credits = Some(maps.credits.clone());
         let chunks = Chunks::new(umem.clone(), share, rings.fill, waker?, credits);
         let chunks = Open(chunks);
-        patiently(|| bind(socket.as_fd(), &umem, link, *copies, queue))
+        retry_while_busy(|| bind(socket.as_fd(), &umem, link, *copies, queue))
             .map_err(failed(XdpStep::Queue))?;
         *umem.owner() = Some(owner?);
         let options = sockopt::xdp_options(&socket).unwrap_or(XdpOptionsFlags::empty());
@@ -477,8 +480,8 @@ impl Shared {
 
 /// Maps memory with a chunk for each frame within the limits.
 fn umem_for(link: &Link, settings: &ChannelSettings) -> io::Result<Arc<Umem>> {
-    // A device keeps chunks in its own ring, in which it receives even the frames that are discarded. On a virtual link,
-    // the kernel takes a chunk only for a frame that has a credit.
+    // A device keeps chunks in its own ring, in which it receives even the frames that are discarded. On a virtual
+    // link, the kernel takes a chunk only for a frame that has a credit.
     let spare = if link.is_virtual() { 0 } else { umem::RECEIVE };
     let frames = (settings.channels as usize)
         .checked_mul(settings.limit as usize)

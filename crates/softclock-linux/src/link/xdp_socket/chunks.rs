@@ -20,7 +20,8 @@ use super::umem::{self, CHUNK_BYTES, Place, Share, Umem};
 pub(super) struct Chunks {
     umem: Arc<Umem>,
     share: Share,
-    /// Gives chunks back to the kernel; `None` once the socket is closed. The ring has one producer at a time: the lock.
+    /// Gives chunks back to the kernel; `None` once the socket is closed. The ring has one producer at a time: the
+    /// lock.
     fill: Mutex<Option<Fill>>,
     /// For each chunk, the account of its frame while this process holds it; [`Account::NONE`] while it belongs to the
     /// kernel.
@@ -106,7 +107,8 @@ impl Chunks {
         if let Some(credits) = &self.credits {
             credits.hold(account);
         }
-        // SAFETY: the kernel has passed the chunk to this process, and `accounts` shows that it had no other owner here.
+        // SAFETY: the kernel has passed the chunk to this process, and `accounts` shows that it had no other owner
+        // here.
         let stamp = unsafe { self.umem.take_stamp(at) };
         let chunk = Chunk {
             chunks: self.clone(),

@@ -20,11 +20,12 @@ pub enum XdpFilter {
     #[default]
     All,
     /// Frames to these addresses, for a stack that has them on this link beside the host: IP packets to them, ARP
-    /// requests for them and replies to them, and IPv6 packets to their solicited-node groups (RFC 4291, 2.7.1). Add the
-    /// multicast groups that the stack joins.
+    /// requests for them and replies to them, and IPv6 packets to their solicited-node groups (RFC 4291, 2.7.1). Add
+    /// the multicast groups that the stack joins.
     Addresses(Vec<IpAddr>),
-    /// UDP datagrams and TCP segments to these ports of these addresses, for a stack that shares them with the host. The
-    /// host keeps ARP, neighbour discovery and ICMP; it also keeps fragments, and packets of IPv6 with extension headers.
+    /// UDP datagrams and TCP segments to these ports of these addresses, for a stack that shares them with the host.
+    /// The host keeps ARP, neighbour discovery and ICMP; it also keeps fragments, and packets of IPv6 with extension
+    /// headers.
     Ports {
         /// The addresses of the host.
         addresses: Vec<IpAddr>,
@@ -37,8 +38,8 @@ impl XdpFilter {
     /// The most addresses of a filter, and its most ports: a frame is compared with one after the other.
     pub const MOST_ENTRIES: usize = 512;
 
-    /// Makes the link promiscuous, for frames to another link address than the link's, while the result is held. A stack
-    /// that shares the host's addresses needs no other frames than the host does.
+    /// Makes the link promiscuous, for frames to another link address than the link's, while the result is held. A
+    /// stack that shares the host's addresses needs no other frames than the host does.
     pub(super) fn promiscuous(&self, link: &Link) -> io::Result<Option<OwnedFd>> {
         match self {
             Self::Ports { .. } => Ok(None),

@@ -1,5 +1,5 @@
-//! The frames that the kernel has to send: copied to chunks of the socket's own, or in the chunks that they were received
-//! into, which are lent to the kernel.
+//! The frames that the kernel has to send: copied to chunks of the socket's own, or in the chunks that they were
+//! received into, which are lent to the kernel.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;

@@ -12,8 +12,8 @@ use crate::link::{Link, Received, Refused};
 
 /// An [`XdpSocket`] from which several threads receive, in turn, under a lock. Clones share the socket.
 ///
-/// Frames are lent to the receiver while it holds the lock, so keep the closures short, and call no method of this socket
-/// in them: that would block forever.
+/// Frames are lent to the receiver while it holds the lock, so keep the closures short, and call no method of this
+/// socket in them: that would block forever.
 #[derive(Clone)]
 pub struct SharedXdpSocket {
     socket: Arc<Mutex<XdpSocket>>,

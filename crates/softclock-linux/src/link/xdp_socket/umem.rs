@@ -184,7 +184,8 @@ pub(super) struct Place {
     pub(super) index: usize,
 }
 
-/// The number of chunks to receive into, for a socket that receives all frames of a queue: 24 ms of frames of 1500 bytes at 1 Gbit/s.
+/// The number of chunks to receive into, for a socket that receives all frames of a queue: 24 ms of frames of 1500
+/// bytes at 1 Gbit/s.
 pub(super) const RECEIVE: usize = 2048;
 /// The number of chunks to send from.
 pub(super) const SEND: usize = 1024;

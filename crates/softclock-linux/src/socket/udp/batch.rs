@@ -104,8 +104,8 @@ impl RecvBatch {
         (0..self.len()).map(get)
     }
 
-    /// Iterates over the datagrams one by one, in the order of arrival, also over those that the kernel joined. Of joined
-    /// ones that were truncated, the last says so.
+    /// Iterates over the datagrams one by one, in the order of arrival, also over those that the kernel joined. Of
+    /// joined ones that were truncated, the last says so.
     ///
     /// # Example
     /// ```

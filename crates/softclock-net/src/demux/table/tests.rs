@@ -1,5 +1,6 @@
 use super::*;
 use alloc::vec;
+use alloc::vec::Vec;
 use core::net::{Ipv4Addr, Ipv6Addr};
 use proptest::prelude::*;
 
@@ -36,14 +37,9 @@ type Bound = (Protocol, (IpAddr, u16));
 #[derive(Clone, Debug)]
 enum Step {
     Bind(Bound, u8),
-    BindShared(Bound, u8),
     Unbind(Bound),
-    UnbindShared(Bound, u8),
     Connect(Flow, u8),
-    Reconnect(Flow, u8),
     Disconnect(Flow),
-    Join(IpAddr, u16, u8),
-    Leave(IpAddr, u16, u8),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -57,17 +53,10 @@ fn step() -> impl Strategy<Value = Step> {
     let value = || 0..4u8;
     prop_oneof![
         (binding(), value()).prop_map(|(binding, value)| Step::Bind(binding, value)),
-        (binding(), value()).prop_map(|(binding, value)| Step::BindShared(binding, value)),
         binding().prop_map(Step::Unbind),
-        (binding(), value()).prop_map(|(binding, value)| Step::UnbindShared(binding, value)),
         (flow(), value()).prop_map(|(flow, value)| Step::Connect(flow, value)),
         (flow(), value()).prop_map(|(flow, value)| Step::Connect(flow, value)),
-        (flow(), value()).prop_map(|(flow, value)| Step::Reconnect(flow, value)),
         flow().prop_map(Step::Disconnect),
-        (address(), 0..2u16, value())
-            .prop_map(|(group, port, value)| Step::Join(group, port, value)),
-        (address(), 0..2u16, value())
-            .prop_map(|(group, port, value)| Step::Leave(group, port, value)),
     ]
 }
 
@@ -75,8 +64,7 @@ fn step() -> impl Strategy<Value = Step> {
 #[derive(Default)]
 struct Model {
     connected: Vec<(Flow, u8)>,
-    bound: Vec<(Bound, u8, bool)>,
-    joined: Vec<(IpAddr, u16, u8)>,
+    bound: Vec<(Bound, u8)>,
 }
 
 impl Model {
@@ -87,37 +75,13 @@ impl Model {
                 let is_new = !self.bound.iter().any(|bound| bound.0 == to);
                 assert_eq!(table.bind(to.0, to.1, value).is_ok(), is_new);
                 if is_new {
-                    self.bound.push((to, value, false));
-                }
-            }
-            Step::BindShared(to, value) => {
-                let is_free = !self.bound.iter().any(|bound| bound.0 == to && !bound.2);
-                let is_free = is_free
-                    && self.bound.iter().filter(|bound| bound.0 == to).count() < MOST_SHARING;
-                let result = table.bind_shared(to.0, to.1, value);
-                assert_eq!(result.is_ok(), is_free);
-                if is_free {
-                    self.bound.push((to, value, true));
+                    self.bound.push((to, value));
                 }
             }
             Step::Unbind(to) => {
-                let place = self
-                    .bound
-                    .iter()
-                    .position(|bound| bound.0 == to && !bound.2);
+                let place = self.bound.iter().position(|bound| bound.0 == to);
                 let expected = place.map(|place| self.bound.remove(place).1);
                 assert_eq!(table.unbind(to.0, to.1), expected);
-            }
-            Step::UnbindShared(to, value) => {
-                let place = self
-                    .bound
-                    .iter()
-                    .position(|bound| *bound == (to, value, true));
-                let result = table.unbind_shared(to.0, to.1, value);
-                assert_eq!(
-                    result,
-                    place.map(|place| self.bound.remove(place)).is_some()
-                );
             }
             Step::Connect(flow, value) => {
                 let is_new = !self.connected.iter().any(|connected| connected.0 == flow);
@@ -126,15 +90,6 @@ impl Model {
                     self.connected.push((flow, value));
                 }
             }
-            Step::Reconnect(flow, value) => {
-                let connected = self
-                    .connected
-                    .iter_mut()
-                    .find(|connected| connected.0 == flow);
-                let expected =
-                    connected.map(|connected| core::mem::replace(&mut connected.1, value));
-                assert_eq!(table.reconnect(&flow, value), expected);
-            }
             Step::Disconnect(flow) => {
                 let place = self
                     .connected
@@ -142,23 +97,6 @@ impl Model {
                     .position(|connected| connected.0 == flow);
                 let expected = place.map(|place| self.connected.remove(place).1);
                 assert_eq!(table.disconnect(&flow), expected);
-            }
-            Step::Join(group, port, value) => {
-                table.join(group, port, value).unwrap();
-                if !self.joined.contains(&(group, port, value)) {
-                    self.joined.push((group, port, value));
-                }
-            }
-            Step::Leave(group, port, value) => {
-                let place = self
-                    .joined
-                    .iter()
-                    .position(|joined| *joined == (group, port, value));
-                let result = table.leave(group, port, value);
-                assert_eq!(
-                    result,
-                    place.map(|place| self.joined.remove(place)).is_some()
-                );
             }
         }
     }
@@ -174,22 +112,10 @@ impl Model {
     }
 
     fn find_all_bound(&self, flow: &Flow) -> Vec<u8> {
-        let bound = self
-            .bound
-            .iter()
-            .filter(|bound| receivers_of(flow).contains(&bound.0));
-        let (group, port) = flow.local;
-        let is_datagram = flow.protocol == Protocol::Udp;
-        let joined = self
-            .joined
-            .iter()
-            .filter(|joined| is_datagram && (joined.0, joined.1) == (group, port));
-        let mut all: Vec<u8> = bound
-            .map(|bound| bound.1)
-            .chain(joined.map(|joined| joined.2))
-            .collect();
+        let bound = self.bound.iter();
+        let receivers = bound.filter(|bound| receivers_of(flow).contains(&bound.0));
+        let mut all: Vec<u8> = receivers.map(|bound| bound.1).collect();
         all.sort_unstable();
-        all.dedup();
         all
     }
 }
@@ -291,31 +217,6 @@ fn slices_of_different_lengths_are_filled_as_far_as_both_go() {
         let filled = found.iter().filter(|found| found.is_some()).count();
         assert_eq!(filled, asked.min(room));
     }
-}
-
-#[test]
-fn the_number_of_endpoints_that_share_a_binding_is_bounded() {
-    let mut table = Table::new(HashKey([3, 4]));
-    let (group, port) = (IpAddr::from([224, 0, 0, 251]), 5353);
-    for value in 0..MOST_SHARING {
-        table
-            .bind_shared(Protocol::Udp, (ANY, port), value)
-            .unwrap();
-        table.join(group, port, value + 1000).unwrap();
-    }
-    let shared = table.bind_shared(Protocol::Udp, (ANY, port), 64);
-    assert_eq!(
-        (shared, table.join(group, port, 1064)),
-        (Err(InUse), Err(InUse))
-    );
-    let flow = Flow {
-        protocol: Protocol::Udp,
-        remote: (IpAddr::from([10, 0, 0, 1]), 1),
-        local: (group, port),
-    };
-    let mut receivers = 0;
-    table.find_all_bound(&flow, |_| receivers += 1);
-    assert_eq!(receivers, 2 * MOST_SHARING);
 }
 
 #[test]

@@ -8,8 +8,9 @@ use softclock_core::Instant;
 
 use super::{Interest, Listed, Owner, TcpEndpoint, TcpError, TcpId, TcpWoken};
 use crate::demux::{Flow, Protocol};
+use crate::ports::DynamicPorts;
 use crate::stack::slots::SlotId;
-use crate::stack::{BindError, FIRST_PORT, PORTS, Stack};
+use crate::stack::{BindError, Stack};
 use crate::tcp::connection::{Connection, Error};
 use crate::tcp::payload::Payload;
 use crate::tcp::settings::Settings;
@@ -105,18 +106,16 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
         // RFC 6056, 3.3.3: a place that depends on the peer, and from there on upwards.
         let place = self.tcp.shared.secrets().timestamp_offset(&flow(0));
-        for _ in 0..PORTS {
-            let number = place.wrapping_add(self.tcp.ports_given) % u32::from(PORTS);
+        let mut ports = DynamicPorts::new(place.wrapping_add(self.tcp.ports_given).into());
+        let free = ports.find(|port| {
             self.tcp.ports_given = self.tcp.ports_given.wrapping_add(1);
-            let flow = flow(FIRST_PORT + number as u16);
+            let flow = flow(port);
             let is_taken = self.stack_of(&flow).is_some()
                 || self.table.find(&flow).is_some()
                 || self.tcp.time_wait.contains(&flow);
-            if !is_taken {
-                return self.tcp_open(now, flow, settings);
-            }
-        }
-        Err(BindError::InUse)
+            (!is_taken).then_some(flow)
+        });
+        self.tcp_open(now, free.ok_or(BindError::InUse)?, settings)
     }
 
     fn tcp_open(
@@ -280,8 +279,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Asks that [`tcp_next_woken`](Self::tcp_next_woken) names the connection when it is ready for `interest`, besides
-    /// what was asked for before. Returns false, and asks for nothing, if it is ready already, or closed. Processes what
-    /// has arrived.
+    /// what was asked for before. Returns false, and asks for nothing, if it is ready already, or closed. Processes
+    /// what has arrived.
     ///
     /// A connection is also named once, unasked, when the peer has closed its half or the connection is over.
     pub fn tcp_wait(&mut self, now: Instant, id: TcpId, interest: Interest) -> bool {
@@ -333,8 +332,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp.readiness(id.0)
     }
 
-    /// The state of a connection. `None` if it is closed and forgotten. Connections in TIME-WAIT whose owner is gone are
-    /// forgotten, too: [`tcp_time_wait`](Self::tcp_time_wait) knows them by their flow.
+    /// The state of a connection. `None` if it is closed and forgotten. Connections in TIME-WAIT whose owner is gone
+    /// are forgotten, too: [`tcp_time_wait`](Self::tcp_time_wait) knows them by their flow.
     pub fn tcp_state(&self, id: TcpId) -> Option<State> {
         let connection = self.tcp_connection(id)?;
         let is_over = connection.state() == State::TimeWait

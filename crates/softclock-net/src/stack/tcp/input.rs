@@ -184,8 +184,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Puts a segment into the channel of its connection. Its header decides whether the owner processes it, or the stack
-    /// does at once.
+    /// Puts a segment into the channel of its connection. Its header decides whether the owner processes it, or the
+    /// stack does at once.
     fn tcp_enqueue(&mut self, id: SlotId, frame: Arrived<B>) {
         let settings = &self.settings.tcp;
         let Some(endpoint) = self.tcp.connections.get_mut(id) else {
@@ -458,8 +458,8 @@ impl<B: Deref<Target = [u8]>> super::Tcp<B> {
 
 impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
     /// Whether a segment may be held beside what has arrived and the owner has not read, if that should take `least`
-    /// bytes at most. The segment that is expected next may, while the owner reads: without it, those behind a gap could
-    /// never be given back.
+    /// bytes at most. The segment that is expected next may, while the owner reads: without it, those behind a gap
+    /// could never be given back.
     fn may_hold_more(&self, glance: Option<Glance>, least: usize) -> bool {
         let connection = &self.connection;
         let next = connection.receive_next();

@@ -1,8 +1,8 @@
 //! Connections of TCP.
 //!
 //! The caller does the same as for datagrams: [`on_frame`](super::Stack::on_frame), [`process`](super::Stack::process),
-//! [`on_timer`](super::Stack::on_timer) at [`next_timeout`](super::Stack::next_timeout), and [`next_frame`](super::Stack::next_frame) until it
-//! returns `None`.
+//! [`on_timer`](super::Stack::on_timer) at [`next_timeout`](super::Stack::next_timeout), and
+//! [`next_frame`](super::Stack::next_frame) until it returns `None`.
 //!
 //! | calls | |
 //! |---|---|
@@ -13,15 +13,15 @@
 //! | [`tcp_wait`](super::Stack::tcp_wait), [`tcp_next_woken`](super::Stack::tcp_next_woken) | wake-ups |
 //!
 //! **On whose account.** Demultiplexing puts a segment into the channel of its connection. Lazily
-//! ([`Architecture::SoftLrp`](super::Architecture)), the protocol runs when the owner reads, writes or waits. If it does
-//! none of these, a timer does the work after a quarter of the round trip, so that acknowledgments are not late (the
-//! asynchronous protocol thread of *LRP*, 3.4). Segments that cannot wait are processed by
+//! ([`Architecture::SoftLrp`](super::Architecture)), the protocol runs when the owner reads, writes or waits. If it
+//! does none of these, a timer does the work after a quarter of the round trip, so that acknowledgments are not late
+//! (the asynchronous protocol thread of *LRP*, 3.4). Segments that cannot wait are processed by
 //! [`process`](super::Stack::process): SYN, FIN and RST, gaps, and acknowledgments for which data waits. SYNs, and the
-//! acknowledgments that complete handshakes, have channels of their own at each listener. A SYN flood to a listener that
-//! does not accept fills its channel, and costs no more than demultiplexing.
+//! acknowledgments that complete handshakes, have channels of their own at each listener. A SYN flood to a listener
+//! that does not accept fills its channel, and costs no more than demultiplexing.
 //!
-//! **Output.** [`next_frame`](super::Stack::next_frame) asks the connections that can send for one segment each, in turn, so one
-//! with much to send does not hold others up. It uses the time of the latest other call.
+//! **Output.** [`next_frame`](super::Stack::next_frame) asks the connections that can send for one segment each, in
+//! turn, so one with much to send does not hold others up. It uses the time of the latest other call.
 //!
 //! An error of a connection, such as a reset, is returned once, by the next read or write or by `tcp_take_error`.
 
@@ -197,8 +197,8 @@ enum Owner {
 }
 
 impl Owner {
-    /// The owner when it waits for this, too: one task may wait to read while another waits to write. An owner that will
-    /// be woken looks at both again.
+    /// The owner when it waits for this, too: one task may wait to read while another waits to write. An owner that
+    /// will be woken looks at both again.
     fn waiting_for(self, interest: Interest) -> Self {
         match self {
             Self::Busy => Self::Waits(interest),
@@ -312,8 +312,8 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
         }
     }
 
-    /// Wakes owners that wait for memory, the first first, as many as can have a share of it. Not for each byte that gets
-    /// free: they would all compete for it.
+    /// Wakes owners that wait for memory, the first first, as many as can have a share of it. Not for each byte that
+    /// gets free: they would all compete for it.
     fn feed(&mut self) {
         let is_scarce = self.memory > self.most_memory - self.most_memory / FREE_PART;
         if self.starved.is_empty() || is_scarce {

@@ -72,8 +72,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         true
     }
 
-    /// Sends a segment of a connection. With `offload` the device completes its checksum, and cuts it into segments with
-    /// so many bytes of payload, if a number is given.
+    /// Sends a segment of a connection. With `offload` the device completes its checksum, and cuts it into segments
+    /// with so many bytes of payload, if a number is given.
     fn tcp_emit(
         &mut self,
         now: Instant,

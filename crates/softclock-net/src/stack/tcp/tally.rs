@@ -201,8 +201,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp.memory
     }
 
-    /// The connections by state, those in TIME-WAIT and those that are half open included. One whose owner has not closed
-    /// it yet, although it is over, is in [`State::Closed`]. Takes constant time.
+    /// The connections by state, those in TIME-WAIT and those that are half open included. One whose owner has not
+    /// closed it yet, although it is over, is in [`State::Closed`]. Takes constant time.
     pub fn tcp_states(&self) -> impl Iterator<Item = (State, usize)> {
         State::ALL.into_iter().zip(self.tcp.states())
     }

@@ -105,8 +105,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let Some(endpoint) = self.tcp.connections.get_mut(id) else {
             return;
         };
-        // A connection that will be asked for segments has its timer set again behind the last one. Until then the timer
-        // may fire early, which has no effect.
+        // A connection that will be asked for segments has its timer set again behind the last one. Until then the
+        // timer may fire early, which has no effect.
         let is_asked = endpoint.is_ready && endpoint.channel.is_empty();
         if is_asked && endpoint.timer.is_some() {
             return;

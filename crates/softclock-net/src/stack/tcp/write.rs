@@ -29,8 +29,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp_append(id, bytes)
     }
 
-    /// Appends the bytes that `give` returns for the room that there is, at least one byte, and returns their number. So
-    /// a writer copies no more than is taken. The bytes beyond the room are lost.
+    /// Appends the bytes that `give` returns for the room that there is, at least one byte, and returns their number.
+    /// So a writer copies no more than is taken. The bytes beyond the room are lost.
     ///
     /// # Errors
     /// [`TcpError`]. `give` is not called then.

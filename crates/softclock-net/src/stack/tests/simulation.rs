@@ -73,7 +73,7 @@ proptest! {
             }
             one.process(now, 100);
             two.process(now, 100);
-            while let Some(datagram) = two.receive(now, b) {
+            while let Some(datagram) = two.receive(b) {
                 let (number, rest) = datagram.payload().split_first_chunk::<4>().unwrap();
                 let number = u32::from_be_bytes(*number);
                 prop_assert_eq!(rest.len(), (number * 37 % 4_000) as usize);

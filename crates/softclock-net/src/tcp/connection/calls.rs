@@ -71,7 +71,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         }
     }
 
-    /// Learns that a writer waits for room: [`Events::is_writable`](super::Events::is_writable) says when there is some.
+    /// Learns that a writer waits for room: [`Events::is_writable`](super::Events::is_writable) says when there is
+    /// some.
     pub fn await_room(&mut self) {
         if let Phase::Open(open) = &mut self.phase {
             open.sender.await_room();

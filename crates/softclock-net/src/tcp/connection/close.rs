@@ -183,8 +183,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
                 return Events::dropped(DropReason::IcmpIgnored);
             }
         };
-        // A hard error ends an attempt to connect. All others are the reason given if the connection times out (RFC 1122,
-        // 4.2.3.9; RFC 5461).
+        // A hard error ends an attempt to connect. All others are the reason given if the connection times out (RFC
+        // 1122, 4.2.3.9; RFC 5461).
         if is_hard && matches!(self.phase, Phase::Opening(_)) {
             return self.fail(reported);
         }
@@ -197,8 +197,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         self.reported.unwrap_or(Error::TimedOut)
     }
 
-    /// Whether the segment that an error quotes may be under way. Probes of an idle connection and of a closed window lie
-    /// at the edges of what is in flight; none of them is too long for a path.
+    /// Whether the segment that an error quotes may be under way. Probes of an idle connection and of a closed window
+    /// lie at the edges of what is in flight; none of them is too long for a path.
     fn may_be_about(&self, error: &IcmpError) -> bool {
         let sequence = error.sequence;
         match &self.phase {

@@ -1,14 +1,15 @@
 //! A connection: the state machine of RFC 9293, 3.10.
 //!
-//! [`connect`](Connection::connect) opens one (SYN-SENT), [`accepted`](Connection::accepted) makes one of a handshake that
-//! a [listener](super::listen) has completed (ESTABLISHED). From then on:
+//! [`connect`](Connection::connect) opens one (SYN-SENT), [`accepted`](Connection::accepted) makes one of a handshake
+//! that a [listener](super::listen) has completed (ESTABLISHED). From then on:
 //!
-//! - [`on_segment`](Connection::on_segment) processes a segment, which may have arrived earlier: estimators use the time
-//!   of its arrival, timers the current time;
+//! - [`on_segment`](Connection::on_segment) processes a segment, which may have arrived earlier: estimators use the
+//!   time of its arrival, timers the current time;
 //! - [`poll_transmit`](Connection::poll_transmit) returns the next segment to send: one at a time, paced;
 //! - [`next_timeout`](Connection::next_timeout) is the time at which [`on_timer`](Connection::on_timer) has work;
-//! - [`read`](Connection::read), [`write`](Connection::write) and [`shutdown_write`](Connection::shutdown_write) are its
-//!   owner's calls. [`close`](Connection::close) says that the owner is gone: the connection sends what is left, and ends.
+//! - [`read`](Connection::read), [`write`](Connection::write) and [`shutdown_write`](Connection::shutdown_write) are
+//!   its owner's calls. [`close`](Connection::close) says that the owner is gone: the connection sends what is left,
+//!   and ends.
 //!
 //! When the state becomes [`State::TimeWait`], the caller moves the connection to its
 //! [table](super::time_wait::TimeWaitTable), and keeps this object only until its owner has read what has arrived.

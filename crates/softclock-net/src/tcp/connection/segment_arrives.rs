@@ -116,8 +116,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
 
     /// A reset that is believed (3.10.7.4, second).
     fn on_reset(&mut self) -> Events {
-        // Also in CLOSING and LAST-ACK, where RFC 9293 has no signal to the owner: this end's FIN is not acknowledged, so
-        // its last bytes may be lost. Linux and FreeBSD tell their owners, too.
+        // Also in CLOSING and LAST-ACK, where RFC 9293 has no signal to the owner: this end's FIN is not acknowledged,
+        // so its last bytes may be lost. Linux and FreeBSD tell their owners, too.
         self.fail(Error::Reset)
     }
 
@@ -378,8 +378,8 @@ impl<B: Deref<Target = [u8]>> Open<B> {
         self.receiver.request_ack();
     }
 
-    /// Answers a segment that is not acceptable. Those with data or FIN show that an acknowledgment was lost; others are
-    /// limited, since two ends out of step could answer each other forever.
+    /// Answers a segment that is not acceptable. Those with data or FIN show that an acknowledgment was lost; others
+    /// are limited, since two ends out of step could answer each other forever.
     fn acknowledge_if_allowed(
         &mut self,
         now: Instant,

@@ -12,8 +12,8 @@ use crate::tcp::send::TimerOutcome;
 use crate::tcp::state::State;
 
 impl<B: Deref<Target = [u8]>> Connection<B> {
-    /// The time at which [`on_timer`](Self::on_timer) has work, or [`poll_transmit`](Self::poll_transmit) a segment that
-    /// waits for its time. `None`: the connection is idle.
+    /// The time at which [`on_timer`](Self::on_timer) has work, or [`poll_transmit`](Self::poll_transmit) a segment
+    /// that waits for its time. `None`: the connection is idle.
     pub fn next_timeout(&self) -> Option<Instant> {
         let deadline = (self.deadline != Instant::FAR_FUTURE).then_some(self.deadline);
         let Phase::Open(open) = &self.phase else {
@@ -30,7 +30,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         ])
     }
 
-    /// The next keep-alive probe. Not while data is outstanding: its retransmission finds out as much (RFC 9293, 3.8.4).
+    /// The next keep-alive probe. Not while data is outstanding: its retransmission finds out as much (RFC 9293,
+    /// 3.8.4).
     fn next_probe(&self) -> Option<Instant> {
         let Phase::Open(open) = &self.phase else {
             return None;

@@ -2,10 +2,10 @@
 //! 3.6).
 //!
 //! The layout is that of Linux, by Bernstein and Schenk, but for the stride:
-//! `H1 + IRS + (minute << 24) + (H2(minute) + size * stride(minute)) mod 2^24`, where a minute has 64 seconds, and `size`
-//! is the number of the largest of eight segment sizes that is at most that of the peer. The stride is keyed, too: with
-//! one of 1, the seven numbers beside a cookie would be valid as well. If the peer sends time stamps, the low six bits
-//! of ours hold the other options.
+//! `H1 + IRS + (minute << 24) + (H2(minute) + size * stride(minute)) mod 2^24`, where a minute has 64 seconds, and
+//! `size` is the number of the largest of eight segment sizes that is at most that of the peer. The stride is keyed,
+//! too: with one of 1, the seven numbers beside a cookie would be valid as well. If the peer sends time stamps, the low
+//! six bits of ours hold the other options.
 
 use softclock_core::Instant;
 

@@ -134,7 +134,8 @@ impl<B: Deref<Target = [u8]>> Receiver<B> {
     }
 
     /// The window in which segments are acceptable (RCV.WND): the window that was advertised last, less the bytes that
-    /// have arrived since, or the room in the buffer if that is larger. The window field may be too narrow to express it.
+    /// have arrived since, or the room in the buffer if that is larger. The window field may be too narrow to express
+    /// it.
     pub fn window(&self) -> u32 {
         self.window.size(self.next, self.unread)
     }
@@ -146,8 +147,8 @@ impl<B: Deref<Target = [u8]>> Receiver<B> {
 
     /// The memory that received bytes take, in bytes: packets, copies, and the queues of them. O(ranges beyond a gap).
     ///
-    /// It is at most the sum of the setting `packet_memory_bytes`, two bytes for each byte that is held, half a kilobyte
-    /// for each range, and the first payload, parts of which may have been read.
+    /// It is at most the sum of the setting `packet_memory_bytes`, two bytes for each byte that is held, half a
+    /// kilobyte for each range, and the first payload, parts of which may have been read.
     pub fn memory_bytes(&self) -> usize {
         let beyond = self
             .beyond

@@ -14,8 +14,8 @@ use crate::tcp::seq::Seq;
 /// - Silly windows are avoided (RFC 9293, 3.8.6.2.2): without room for a segment or a quarter of the buffer, the edge
 ///   stays. Otherwise all room is offered in acknowledgments that are sent anyway; a window update by itself waits for
 ///   room for at least two segments. FreeBSD does the same.
-/// - The buffer grows if the application reads more than half of it in a round trip (dynamic right-sizing, Fisk and Feng
-///   2001, as in Linux). It never shrinks.
+/// - The buffer grows if the application reads more than half of it in a round trip (dynamic right-sizing, Fisk and
+///   Feng 2001, as in Linux). It never shrinks.
 #[derive(Clone, Debug)]
 pub(super) struct Window {
     /// The position behind the last byte that the other end may send.
@@ -46,7 +46,8 @@ impl Window {
             edge: next + u32::from(settings.syn_window()),
             buffer,
             most_buffer: settings.most_buffer_bytes.min(most_offered),
-            // The buffer is to be twice as large as the bytes of a round trip, so it grows before it limits the other end.
+            // The buffer is to be twice as large as the bytes of a round trip, so it grows before it limits the other
+            // end.
             most_read: buffer / 2,
             read: 0,
             epoch: Instant::ORIGIN,

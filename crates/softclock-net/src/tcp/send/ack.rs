@@ -83,8 +83,8 @@ impl Sender {
         acked
     }
 
-    /// Learns that a writer waits for room, so [`Acked::room`] says when there is some. A writer can find the buffer full
-    /// without being refused: the buffer follows the congestion window, and so shrinks with it.
+    /// Learns that a writer waits for room, so [`Acked::room`] says when there is some. A writer can find the buffer
+    /// full without being refused: the buffer follows the congestion window, and so shrinks with it.
     pub fn await_room(&mut self) {
         self.flags.is_writer_waiting |= self.fin == Fin::Open && self.room() == 0;
     }
@@ -332,8 +332,8 @@ impl Sender {
         event: &Event<'_>,
         rtt: Option<Duration>,
     ) {
-        // RFC 5681, 3.1: the window grows by acknowledgments that advance. Others may send a segment each in place of one
-        // that has left the network (RFC 3042, 2), but the window stays.
+        // RFC 5681, 3.1: the window grows by acknowledgments that advance. Others may send a segment each in place of
+        // one that has left the network (RFC 3042, 2), but the window stays.
         let may_grow = event.is_advance() || self.phase == Phase::Recovery;
         if delivery.bytes == 0 || !may_grow {
             return;

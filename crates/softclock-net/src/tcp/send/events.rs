@@ -23,7 +23,8 @@ pub enum SendEvent {
     ReorderingWindow,
     /// A recovery was needless, by the duplicates that the peer reports (RFC 3708), and its effect was taken back.
     UndoneByDuplicates,
-    /// A recovery was needless, by the time stamps that the peer echoes (Eifel, RFC 3522), and its effect was taken back.
+    /// A recovery was needless, by the time stamps that the peer echoes (Eifel, RFC 3522), and its effect was taken
+    /// back.
     UndoneByTimestamps,
     /// A timeout was needless, by what arrived after it (F-RTO, RFC 5682), and its effect was taken back.
     UndoneByForwardRto,

@@ -307,8 +307,8 @@ impl Sender {
         self.update_pace();
     }
 
-    /// Learns that SYN, or its answer, was sent more than once: the first flight is one segment (RFC 5681, 3.1), and its
-    /// timeout 3 s at least, since the path may be longer than the timeout before (RFC 6298, 5.7).
+    /// Learns that SYN, or its answer, was sent more than once: the first flight is one segment (RFC 5681, 3.1), and
+    /// its timeout 3 s at least, since the path may be longer than the timeout before (RFC 6298, 5.7).
     pub fn on_handshake_loss(&mut self) {
         self.controller.on_handshake_loss();
         self.limits

@@ -12,8 +12,8 @@ impl Sender {
     }
 
     /// Learns that the path is narrower than a segment in flight (RFC 1191, 8201): sets the longest payload, and takes
-    /// the longer segments in flight for lost, without a response of congestion control. What is lost is divided anew, so
-    /// that it leaves in full segments.
+    /// the longer segments in flight for lost, without a response of congestion control. What is lost is divided anew,
+    /// so that it leaves in full segments.
     pub fn on_too_big(&mut self, mss: u16) {
         self.set_mss(mss);
         let most = u32::from(self.mss);

@@ -5,9 +5,9 @@ use core::time::Duration;
 
 use crate::tcp::pacing::{Pacer, PacingSettings};
 
-/// Makes a pacer when a flight begins, and drops it when everything is acknowledged, unless a rate is stated. Nothing is
-/// lost: the last acknowledgment comes a round trip after the last segment, and after such a pause a pacer begins anew.
-/// The slack is kept in whole microseconds up to 65 ms.
+/// Makes a pacer when a flight begins, and drops it when everything is acknowledged, unless a rate is stated. Nothing
+/// is lost: the last acknowledgment comes a round trip after the last segment, and after such a pause a pacer begins
+/// anew. The slack is kept in whole microseconds up to 65 ms.
 #[derive(Debug)]
 pub(super) struct Pace {
     pacer: Option<Box<Pacer>>,

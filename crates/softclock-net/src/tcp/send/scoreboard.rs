@@ -313,8 +313,8 @@ impl Scoreboard {
         true
     }
 
-    /// Divides what is lost anew, without regard to how it was sent before: into payloads of `most` bytes, and a shorter
-    /// one in front of each gap and at the end. Takes time in proportion to all records.
+    /// Divides what is lost anew, without regard to how it was sent before: into payloads of `most` bytes, and a
+    /// shorter one in front of each gap and at the end. Takes time in proportion to all records.
     pub(super) fn divide_lost(&mut self, most: u32) {
         let mut divided = VecDeque::with_capacity(self.records.len());
         for mut rest in core::mem::take(&mut self.records) {

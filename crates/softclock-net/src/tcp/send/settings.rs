@@ -22,8 +22,8 @@ pub struct SendSettings {
     /// The bytes that the send buffer takes before the congestion window has grown. The default is 64 KiB, four times
     /// the initial window.
     pub buffer: u32,
-    /// The bytes that the send buffer grows to: it takes twice the congestion window, so that a round trip's worth waits
-    /// while another is in flight. The default is 4 MiB, as in Linux (`tcp_wmem`).
+    /// The bytes that the send buffer grows to: it takes twice the congestion window, so that a round trip's worth
+    /// waits while another is in flight. The default is 4 MiB, as in Linux (`tcp_wmem`).
     pub most_buffer: u32,
     /// The least allowance for the variation of round trips in the retransmission timeout. RFC 6298 asks for a timeout
     /// of 1 s; the default is 200 ms, as in Linux, beyond the delay of acknowledgments by common receivers.
@@ -33,17 +33,18 @@ pub struct SendSettings {
     pub maximum_timeout: Duration,
     /// The retransmission timeout before the first sample. The default is 1 s (RFC 6298, 2.1).
     pub initial_timeout: Duration,
-    /// The longest time that the peer is expected to hold back an acknowledgment (RFC 8985, 7.2). The default is 200 ms.
+    /// The longest time that the peer is expected to hold back an acknowledgment (RFC 8985, 7.2). The default is 200
+    /// ms.
     pub peer_ack_delay: Duration,
     /// The timeouts in a row, without an answer, after which the connection is given up. The default is 15, as in Linux
     /// (`tcp_retries2`): about 15 minutes, beyond the 100 s of RFC 1122, 4.2.3.5.
     pub retries: u8,
     /// The user timeout (RFC 9293, 3.9.1, and RFC 5482): the time for which data may wait to be acknowledged, or to be
-    /// sent because the peer's window is closed, without any progress. Then the connection is given up, also if the peer
-    /// answers probes of its window. Rounded up to 100 ms, at most 109 minutes. The default is none.
+    /// sent because the peer's window is closed, without any progress. Then the connection is given up, also if the
+    /// peer answers probes of its window. Rounded up to 100 ms, at most 109 minutes. The default is none.
     pub user_timeout: Option<Duration>,
-    /// Whether a short segment waits while another short segment is in flight (RFC 9293, 3.7.4, in Minshall's form). The
-    /// default is yes.
+    /// Whether a short segment waits while another short segment is in flight (RFC 9293, 3.7.4, in Minshall's form).
+    /// The default is yes.
     pub has_nagle: bool,
     /// The unit of the clock that time stamps state. The default is 1 ms.
     pub clock: ClockUnit,

@@ -57,8 +57,8 @@ impl Sender {
         earliest([timer, early.map(|(at, _)| at), paced, self.gives_up_at()])
     }
 
-    /// When the user timeout ends the connection (RFC 9293, 3.9.1, and RFC 5482), unless the peer acknowledges more. Data
-    /// that cannot be sent since the window is closed waits, too.
+    /// When the user timeout ends the connection (RFC 9293, 3.9.1, and RFC 5482), unless the peer acknowledges more.
+    /// Data that cannot be sent since the window is closed waits, too.
     fn gives_up_at(&self) -> Option<Instant> {
         let most = self.limits.user_timeout()?;
         (self.waits_since < Instant::FAR_FUTURE).then(|| self.waits_since + most)
@@ -84,7 +84,8 @@ impl Sender {
         }
     }
 
-    /// RFC 9293, 3.8.6.1: the window is still closed, or too small to be worth a segment; probes it, or makes use of it.
+    /// RFC 9293, 3.8.6.1: the window is still closed, or too small to be worth a segment; probes it, or makes use of
+    /// it.
     fn on_persist(&mut self, now: Instant) -> TimerOutcome {
         self.unanswered = self.unanswered.saturating_add(1);
         if self.unanswered > self.limits.retries {

@@ -13,7 +13,8 @@ pub struct Ack<'a> {
     pub window: u32,
     /// The ranges that have arrived beyond the acknowledgment, or twice.
     pub sack: &'a SackBlocks,
-    /// The echoed time stamp (TSecr) as a [reading of the clock](super::ClockUnit::reading): less the connection's own offset.
+    /// The echoed time stamp (TSecr) as a [reading of the clock](super::ClockUnit::reading): less the connection's own
+    /// offset.
     pub echo: Option<u32>,
     /// Whether the peer reports congestion (RFC 3168).
     pub ece: bool,

@@ -38,7 +38,8 @@ impl Undo {
         self.unexplained = self.unexplained.saturating_add(1);
     }
 
-    /// The peer received a range twice. Returns whether that explains the last retransmission, so that all were needless.
+    /// The peer received a range twice. Returns whether that explains the last retransmission, so that all were
+    /// needless.
     pub(super) fn on_duplicate(&mut self, start: Seq, end: Seq) -> bool {
         let is_inside = self.start.is_at_or_before(start) && end.is_at_or_before(self.end);
         if !self.is_armed || !is_inside || self.unexplained == 0 {
@@ -48,8 +49,8 @@ impl Undo {
         self.unexplained == 0
     }
 
-    /// Whether an acknowledgment of retransmitted bytes echoes a time before the first retransmission, so that it is for
-    /// the original.
+    /// Whether an acknowledgment of retransmitted bytes echoes a time before the first retransmission, so that it is
+    /// for the original.
     pub(super) fn is_for_original(&self, echo: Option<u32>) -> bool {
         let is_earlier =
             |resent: u32| echo.is_some_and(|echo| (echo.wrapping_sub(resent) as i32) < 0);

@@ -15,6 +15,7 @@ use std::rc::{Rc, Weak};
 
 use softclock_core::SourceId;
 use softclock_linux::readiness::Readiness;
+use softclock_net::ports::DynamicPorts;
 
 pub(crate) use tcp::{MemoryListener, MemoryTcp};
 pub(crate) use udp::MemoryUdp;
@@ -30,7 +31,8 @@ use crate::runtime::sources::Sources;
 pub(crate) struct Network {
     listeners: Names<Queue<MemoryTcp>>,
     datagrams: Names<Queue<udp::Waiting>>,
-    last_port: Cell<u16>,
+    /// The ports for sockets that state none.
+    ports: Cell<DynamicPorts>,
     /// Events since the loop last looked.
     arrived: RefCell<Vec<(SourceId, Readiness)>>,
 }
@@ -61,9 +63,9 @@ impl Network {
     fn named(&self, address: SocketAddr) -> SocketAddr {
         let mut named = address;
         if named.port() == 0 {
-            let port = FIRST_PORT.max(self.last_port.get().wrapping_add(1));
-            self.last_port.set(port);
-            named.set_port(port);
+            let mut ports = self.ports.get();
+            named.set_port(ports.next_port());
+            self.ports.set(ports);
         }
         named
     }
@@ -135,6 +137,3 @@ impl<T> Names<T> {
         next
     }
 }
-
-/// First port of the range for dynamic use (RFC 6335).
-const FIRST_PORT: u16 = 49_152;

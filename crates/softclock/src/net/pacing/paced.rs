@@ -296,8 +296,8 @@ impl Paced {
         }
     }
 
-    /// The pacer's parameters for this stream. A carrier that paces itself does so more exactly than pieces; only a rate
-    /// that streams share needs them.
+    /// The pacer's parameters for this stream. A carrier that paces itself does so more exactly than pieces; only a
+    /// rate that streams share needs them.
     fn pacing_of(&self, pacer: &Pacer) -> Option<Pacing> {
         let pacing = pacer.pacing()?;
         let is_left = self.io.paces_itself() && !pacer.has_total();

@@ -1,8 +1,8 @@
 //! Captures of the frames of a stack: a pcapng file that Wireshark and tcpdump read.
 //!
 //! The stack's thread encodes each frame into a bounded buffer ([`Capture`]), and a thread of its own writes the buffer
-//! to the file ([`writer`]). So the stack never waits for a disk, and an error of the disk only ends the capture. Frames
-//! that find the buffer full are not captured, and counted in the next frame's block.
+//! to the file ([`writer`]). So the stack never waits for a disk, and an error of the disk only ends the capture.
+//! Frames that find the buffer full are not captured, and counted in the next frame's block.
 
 mod writer;
 
@@ -54,8 +54,8 @@ pub struct CaptureOptions {
     pub snap_bytes: u32,
     /// The most bytes of the file: 1 GiB by default. The capture ends when the next frame would exceed it.
     pub limit_bytes: u64,
-    /// The most bytes that wait for the disk: 16 MiB by default, which is an eighth of a second of 1 Gbit/s. Frames beyond
-    /// are not captured. The memory is at most twice this, as much is being written; it grows only as needed.
+    /// The most bytes that wait for the disk: 16 MiB by default, which is an eighth of a second of 1 Gbit/s. Frames
+    /// beyond are not captured. The memory is at most twice this, as much is being written; it grows only as needed.
     pub buffer_bytes: usize,
 }
 
@@ -81,7 +81,8 @@ pub struct CaptureReport {
     pub bytes: u64,
     /// Frames that were not captured since the disk was behind.
     pub missed: u64,
-    /// Why the capture has ended early. `None` while it runs, and after [`finish_capture`](super::Stack::finish_capture).
+    /// Why the capture has ended early. `None` while it runs, and after
+    /// [`finish_capture`](super::Stack::finish_capture).
     pub end: Option<CaptureEnd>,
 }
 

@@ -344,8 +344,8 @@ impl Driver {
         }
     }
 
-    /// Calls `f` with the stack, and sends what it leaves to send at the end of the turn, together with what other tasks
-    /// send meanwhile.
+    /// Calls `f` with the stack, and sends what it leaves to send at the end of the turn, together with what other
+    /// tasks send meanwhile.
     pub(super) fn with_stack<R>(
         self: &Rc<Self>,
         f: impl FnOnce(&mut Stack<Buffer>, Instant) -> R,
@@ -375,8 +375,8 @@ impl Driver {
         result
     }
 
-    /// Lets frames leave at the end of the turn, so that those of several tasks leave by one system call; or at the end of
-    /// the running task, if many calls have left some.
+    /// Lets frames leave at the end of the turn, so that those of several tasks leave by one system call; or at the end
+    /// of the running task, if many calls have left some.
     fn send_soon(self: &Rc<Self>) {
         let runtime = self.interface.runtime();
         let calls = self.unsent_calls.get() + 1;
@@ -503,8 +503,8 @@ impl Drop for Driver {
     }
 }
 
-/// Whether a frame that is longer than the link allows is processed whole: a segment of TCP may have any length, and its
-/// receiver then works once for all those that it stands for. Datagrams must be cut.
+/// Whether a frame that is longer than the link allows is processed whole: a segment of TCP may have any length, and
+/// its receiver then works once for all those that it stands for. Datagrams must be cut.
 const fn stays_whole(offload: &Offload) -> bool {
     match &offload.segmentation {
         Some(cut) => matches!(cut.kind, SegmentKind::Tcp4 | SegmentKind::Tcp6),
@@ -512,8 +512,8 @@ const fn stays_whole(offload: &Offload) -> bool {
     }
 }
 
-/// The longest frame above the link's MTU that is copied. It came in a buffer for 64 KiB, most of which would be held in
-/// vain while it waits for its reader.
+/// The longest frame above the link's MTU that is copied. It came in a buffer for 64 KiB, most of which would be held
+/// in vain while it waits for its reader.
 const MOST_COPIED: usize = 32 << 10;
 
 /// The most calls whose frames wait for the end of the turn, so that a frame waits for a few tasks at most.

@@ -140,8 +140,8 @@ impl Interface {
         }
     }
 
-    /// Returns whether the link may have room again after [`send`](Self::send) had none; else `cx` is woken when it has.
-    /// The socket by which channels send is not watched, so that they try again after a pause.
+    /// Returns whether the link may have room again after [`send`](Self::send) had none; else `cx` is woken when it
+    /// has. The socket by which channels send is not watched, so that they try again after a pause.
     pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
         match self {
             Self::Device(device) => device.registration().poll_ready(cx, Direction::Write),
@@ -243,8 +243,8 @@ impl Channels {
         &self.all
     }
 
-    /// The program's counts of frames that it discarded since a common channel was full, with the ring of the stack that
-    /// they are for.
+    /// The program's counts of frames that it discarded since a common channel was full, with the ring of the stack
+    /// that they are for.
     pub(super) fn discarded(&self) -> [(Ring, u64); 3] {
         self.common.each_ref().map(|one| {
             let one = one.descriptor();

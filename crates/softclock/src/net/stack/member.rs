@@ -11,6 +11,7 @@ use softclock_core::{Clock, TriggerState};
 use softclock_linux::link::{BATCH, Chunk, Transport};
 use softclock_linux::socket::udp::{BindOptions, Ecn, RecvBatch, RecvOptions};
 use softclock_net::checksum::Addresses;
+use softclock_net::drops::DropReason;
 use softclock_net::routes::{Destination, Prefix, Routes};
 use softclock_net::stack::{self, Pending, Ports, SendError, Taken, datagram_packet};
 
@@ -56,16 +57,16 @@ impl StackShare {
     /// Lets the current runtime have sockets on the stack: those that are bound to an address of the stack, or to an
     /// unspecified one.
     ///
-    /// If the stack has [several threads](super::StackOptions::threads) and one of them is missing, the runtime becomes that
-    /// one, and has TCP sockets, too; else it has UDP sockets.
+    /// If the stack has [several threads](super::StackOptions::threads) and one of them is missing, the runtime becomes
+    /// that one, and has TCP sockets, too; else it has UDP sockets.
     ///
     /// The runtime that opened the stack demultiplexes the frames, and copies those for this runtime's sockets into
-    /// their channels. With [`NiLrp`](super::Architecture::NiLrp) the XDP program demultiplexes them into a ring for each
-    /// socket, which this runtime reads. The work of IP and UDP is done here, by the tasks that receive.
+    /// their channels. With [`NiLrp`](super::Architecture::NiLrp) the XDP program demultiplexes them into a ring for
+    /// each socket, which this runtime reads. The work of IP and UDP is done here, by the tasks that receive.
     ///
     /// # Errors
-    /// [`StackError::Exists`] if the runtime has a stack or shares one, [`StackError::Gone`] if the stack has ended, and
-    /// [`StackError::Watch`] outside a runtime.
+    /// [`StackError::Exists`] if the runtime has a stack or shares one, [`StackError::Gone`] if the stack has ended,
+    /// and [`StackError::Watch`] outside a runtime.
     pub fn join(&self) -> Result<(), StackError> {
         let runtime = Inner::current().map_err(StackError::Watch)?;
         if Driver::current().is_some() {
@@ -249,8 +250,8 @@ impl MemberUdp {
         Poll::Ready(Ok(batch.len()))
     }
 
-    /// Waits for the next datagram: the protocols run now, in this thread. After a batch of packets that are no datagrams
-    /// other tasks get their turn.
+    /// Waits for the next datagram: the protocols run now, in this thread. After a batch of packets that are no
+    /// datagrams other tasks get their turn.
     fn poll_next(&self, cx: &Context<'_>) -> Poll<io::Result<stack::Datagram<Chunk>>> {
         for _ in 0..BATCH {
             if let Some(error) = self.socket.take_error() {
@@ -301,23 +302,21 @@ impl MemberUdp {
         }
     }
 
-    /// The work of IP and UDP for a packet. A packet that proves malformed is dropped, and one that came before the
-    /// socket was connected to another host.
+    /// Does the work of IP and UDP for a packet. Drops and counts a packet that is malformed, and one from a stranger
+    /// that arrived before the socket was connected.
     fn process(&self, packet: Pending<Chunk>) -> Option<stack::Datagram<Chunk>> {
-        match packet.into_datagram(&self.shared.routes) {
+        let is_stranger = |source| self.remote.get().is_some_and(|remote| remote != source);
+        let reason = match packet.into_datagram(&self.shared.routes) {
+            // As for a frame in the ring.
+            Ok(datagram) if is_stranger(datagram.source) => DropReason::PortUnreachable,
             Ok(datagram) => {
-                let remote = self.remote.get();
-                let is_accepted = remote.is_none_or(|remote| remote == datagram.source);
-                is_accepted.then(|| {
-                    self.socket.count_datagram();
-                    datagram
-                })
+                self.socket.count_datagram();
+                return Some(datagram);
             }
-            Err(reason) => {
-                self.shared.count_drop(reason);
-                None
-            }
-        }
+            Err(reason) => reason,
+        };
+        self.shared.count_drop(reason);
+        None
     }
 
     pub(crate) fn set_ecn(&self, ecn: Ecn) -> io::Result<()> {
@@ -422,7 +421,8 @@ fn reserve(shared: &Shared, address: SocketAddr) -> io::Result<(SocketAddr, Opti
             Err(error) => error,
         };
         shared.release(local);
-        // A socket at all addresses has the port that was chosen for one address, or the reverse. The next port is another.
+        // A socket at all addresses has the port that was chosen for one address, or the reverse. The next port is
+        // another.
         let is_chosen = address.port() == 0;
         if !is_chosen || error.kind() != io::ErrorKind::AddrInUse {
             return Err(error);

@@ -7,9 +7,9 @@
 //! excepted.
 //!
 //! A frame that arrives is only demultiplexed, into the bounded channel of its socket, and discarded there if the
-//! channel is full. The work of IP, UDP and TCP is done when the socket's owner receives or sends. So a flood costs its own receiver,
-//! and not the tasks beside it. [`StackOptions::architecture`] selects the eager alternatives of the paper, for
-//! comparison.
+//! channel is full. The work of IP, UDP and TCP is done when the socket's owner receives or sends. So a flood costs its
+//! own receiver, and not the tasks beside it. [`StackOptions::architecture`] selects the eager alternatives of the
+//! paper, for comparison.
 //!
 //! The host keeps its own addresses, and its own traffic is untouched: see [`StackOptions::mechanism`]. The stack
 //! answers ARP, neighbor discovery and echo requests for its addresses. It ends with the runtime or the process, which
@@ -67,6 +67,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use softclock_linux::link::{ClaimError, DeviceError, Link};
+use softclock_net::stack::Settings;
 
 pub use softclock_linux::link::Transport;
 
@@ -98,17 +99,18 @@ pub struct StackOptions {
     pub interface: String,
     /// How frames are received and sent. A TAP device has its own way.
     pub mechanism: StackMechanism,
-    /// The stack's own addresses, each with the prefix of its network: at least one. They must not be those of the host.
+    /// The stack's own addresses, each with the prefix of its network: at least one. They must not be those of the
+    /// host.
     pub addresses: Vec<Prefix>,
-    /// Shares the host's addresses on the interface instead of having own ones, if given: the stack takes the packets to
-    /// these ports, and the host keeps all others, with ARP, neighbor discovery and ICMP.
+    /// Shares the host's addresses on the interface instead of having own ones, if given: the stack takes the packets
+    /// to these ports, and the host keeps all others, with ARP, neighbor discovery and ICMP.
     ///
-    /// [`addresses`](Self::addresses) and [`link_address`](Self::link_address) are the host's then and must be left out;
-    /// so are [`gateways`](Self::gateways), unless they are given. The mechanism must be AF_XDP, which
-    /// [`StackMechanism::Auto`] stands for. The host's kernel finds the link addresses of neighbors. The ports must be free
-    /// at the host, and stay reserved while the stack is open. Sockets at other ports are the kernel's, and so are
-    /// [`TcpStream`](crate::net::TcpStream)s that connect. What comes in fragments, or behind extension headers of IPv6,
-    /// goes to the host.
+    /// [`addresses`](Self::addresses) and [`link_address`](Self::link_address) are the host's then and must be left
+    /// out; so are [`gateways`](Self::gateways), unless they are given. The mechanism must be AF_XDP, which
+    /// [`StackMechanism::Auto`] stands for. The host's kernel finds the link addresses of neighbors. The ports must be
+    /// free at the host, and stay reserved while the stack is open. Sockets at other ports are the kernel's, and so are
+    /// [`TcpStream`](crate::net::TcpStream)s that connect. What comes in fragments, or behind extension headers of
+    /// IPv6, goes to the host.
     pub host_ports: Option<Vec<(Transport, u16)>>,
     /// Routers to the networks that no address is part of, at most one for each version of IP.
     pub gateways: Vec<IpAddr>,
@@ -116,17 +118,19 @@ pub struct StackOptions {
     pub link_address: Option<LinkAddress>,
     /// When packets are demultiplexed and processed.
     ///
-    /// With [`Architecture::NiLrp`] the XDP program demultiplexes, into a ring for each socket: the mechanism must be AF_XDP
-    /// (which [`StackMechanism::Auto`] stands for then, with copies or without) on an existing interface, and sockets at one address and at an unspecified one cannot have the same port. Packets to a
-    /// socket that come in fragments are put together by the stack, on its own account, as in the other architectures.
+    /// With [`Architecture::NiLrp`] the XDP program demultiplexes, into a ring for each socket: the mechanism must be
+    /// AF_XDP (which [`StackMechanism::Auto`] stands for then, with copies or without) on an existing interface, and
+    /// sockets at one address and at an unspecified one cannot have the same port. Packets to a socket that come in
+    /// fragments are put together by the stack, on its own account, as in the other architectures.
     pub architecture: Architecture,
     /// The limits of a socket's channel. Packets beyond them are discarded, and counted as
-    /// [`DropReason::ChannelFull`]. The ring of a socket with [`Architecture::NiLrp`] has as many packets, of up to 4 KiB.
+    /// [`DropReason::ChannelFull`]. The ring of a socket with [`Architecture::NiLrp`] has as many packets, of up to 4
+    /// KiB.
     pub channel: Limits,
     /// The most sockets at addresses of the stack at a time with [`Architecture::NiLrp`], as memory is reserved for the
-    /// packets of each: 4 KiB for a packet within [`channel`](Self::channel). A socket that is closed during a flood counts
-    /// until the kernel has finished with its last packets, usually less than a millisecond. The other architectures have
-    /// no such limit.
+    /// packets of each: 4 KiB for a packet within [`channel`](Self::channel). A socket that is closed during a flood
+    /// counts until the kernel has finished with its last packets, usually less than a millisecond. The other
+    /// architectures have no such limit.
     pub sockets: u32,
     /// The threads with TCP sockets, at least 1: the one that opens the stack, and the first others that
     /// [join](StackShare::join). The hash of a connection's addresses and ports names the thread that has it. So each
@@ -135,15 +139,17 @@ pub struct StackOptions {
     /// threads.
     ///
     /// The thread that opened the stack receives all frames, and hands the others theirs: a copy of each, in a queue of
-    /// 2048, behind which frames are discarded. Until a thread has joined, segments to it are discarded.
+    /// 2048. Frames that find it full, or a thread that has not joined, are discarded and counted as
+    /// [`DropReason::HandoverFull`].
     pub threads: usize,
     /// Writes the frames that the stack receives and sends to a file. `None`, the default, for no capture.
     ///
-    /// The file has each frame with its time of arrival, or the time at which it is handed to the device, on the system's
-    /// clock as it was at the start. A frame that the stack drops when it demultiplexes it has the [`DropReason`] as a
-    /// comment; reasons that are found later, by the protocols, are only counted. The file has frames in the order in
-    /// which the stack handles them, so that a frame sent may precede one that had arrived but waited in the device.
-    /// Not in the file: frames that the XDP program discards, with [`Architecture::NiLrp`], and those lost in the device.
+    /// The file has each frame with its time of arrival, or the time at which it is handed to the device, on the
+    /// system's clock as it was at the start. A frame that the stack drops when it demultiplexes it has the
+    /// [`DropReason`] as a comment; reasons that are found later, by the protocols, are only counted. The file has
+    /// frames in the order in which the stack handles them, so that a frame sent may precede one that had arrived but
+    /// waited in the device. Not in the file: frames that the XDP program discards, with [`Architecture::NiLrp`], and
+    /// those lost in the device.
     ///
     /// Costs one or two copies of each frame. A thread writes them, every 10 ms while there are any, so that the stack
     /// does not wait for the disk; a process that is killed loses as much of its capture.
@@ -161,10 +167,7 @@ impl StackOptions {
             gateways: Vec::new(),
             link_address: None,
             architecture: Architecture::SoftLrp,
-            channel: Limits {
-                packets: 256,
-                bytes: 512 << 10,
-            },
+            channel: Settings::CHANNEL,
             // 16 MiB with the default channel.
             sockets: 16,
             threads: 1,
@@ -258,8 +261,8 @@ impl Stack {
         self.0.interface()
     }
 
-    /// Completes when the [capture](StackOptions::capture) has ended early, since its limit is reached or its file cannot
-    /// be written; the stack goes on. Never completes without a capture.
+    /// Completes when the [capture](StackOptions::capture) has ended early, since its limit is reached or its file
+    /// cannot be written; the stack goes on. Never completes without a capture.
     pub async fn capture_ended(&self) -> CaptureEnd {
         poll_fn(|cx| self.0.poll_capture_ended(cx)).await
     }
@@ -365,8 +368,8 @@ impl fmt::Display for StackError {
                 )
             }
             Self::HostNeedsXdp => f.write_str(
-                "only AF_XDP shares the host's addresses, on an existing interface: otherwise the host, too, receives the \
-                 packets to the ports, and refuses them",
+                "only AF_XDP shares the host's addresses, on an existing interface: otherwise the host, too, receives \
+                 the packets to the ports, and refuses them",
             ),
             Self::HostAndOwn => f.write_str(
                 "a stack that shares the host's addresses has no address of its own, on the link neither",

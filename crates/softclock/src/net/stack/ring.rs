@@ -25,8 +25,8 @@ pub(super) struct SocketRing {
     batch: RefCell<VecDeque<Received<Chunk>>>,
 }
 
-/// The channel of a socket in the network interface, with its counters. The driver reads them, perhaps in another thread
-/// than that of the socket.
+/// The channel of a socket in the network interface, with its counters. The driver reads them, perhaps in another
+/// thread than that of the socket.
 pub(super) struct RingChannel {
     channel: XdpChannel,
     /// The frames that the socket has taken.
@@ -38,8 +38,8 @@ pub(super) struct RingChannel {
 }
 
 impl SocketRing {
-    /// Adds a channel of `limit` frames for a socket that is bound to `local`. `None` for a group, whose frames arrive by
-    /// a common channel, since several sockets may receive them.
+    /// Adds a channel of `limit` frames for a socket that is bound to `local`. `None` for a group, whose frames arrive
+    /// by a common channel, since several sockets may receive them.
     pub(super) fn open(
         channels: &XdpChannels,
         routes: &Routes,

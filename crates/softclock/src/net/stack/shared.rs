@@ -1,8 +1,8 @@
 //! The part of a stack that other threads reach: the packets for their sockets, and those that they send.
 //!
 //! The thread with the device demultiplexes all frames, and copies those for sockets of other threads into bounded
-//! queues. With NI-LRP the XDP program demultiplexes, and such a socket has a ring of its own. Everything else is done by
-//! the thread of the socket.
+//! queues. With NI-LRP the XDP program demultiplexes, and such a socket has a ring of its own. Everything else is done
+//! by the thread of the socket.
 
 mod socket;
 
@@ -19,6 +19,7 @@ use softclock_linux::link::{Buffer, Chunk, Link, Transport, XdpChannels};
 use softclock_net::channel::Limits;
 use softclock_net::demux::HashKey;
 use softclock_net::drops::DropReason;
+use softclock_net::ports::DynamicPorts;
 use softclock_net::rate_limit::TokenBucket;
 use softclock_net::routes::Routes;
 use softclock_net::stack::{
@@ -32,8 +33,8 @@ use super::ring::SocketRing;
 use crate::runtime::inner::Inner;
 pub(super) use socket::SharedSocket;
 
-/// What the threads of a stack have in common. Locks are held for a few instructions. A thread that holds the counters of a
-/// socket may take one of the others, and no other thread two.
+/// What the threads of a stack have in common. Locks are held for a few instructions. A thread that holds the counters
+/// of a socket may take one of the others, and no other thread two.
 pub(super) struct Shared {
     pub(super) link: Link,
     /// The addresses and routes of the stack.
@@ -78,7 +79,8 @@ struct Bindings {
     bound: HashMap<SocketAddr, ()>,
     /// In order. Bounded by the number of sockets, since the end of a socket cancels what waits for it.
     changes: Vec<Change>,
-    next: u16,
+    /// The ports for sockets that state none.
+    ports: DynamicPorts,
 }
 
 /// A change that a socket of another thread asks the driver for.
@@ -107,11 +109,12 @@ struct Outgoing {
     blocked: Vec<Waker>,
 }
 
-/// Frames in the rings of other threads that the stack has to handle, such as those from strangers to a connected socket.
+/// Frames in the rings of other threads that the stack has to handle, such as those from strangers to a connected
+/// socket.
 struct Returned {
     frames: Vec<RingFrame<Vec<u8>>>,
-    /// Most of them are answered by errors, so they have the limit of errors: a flood of them is dropped by the thread with
-    /// the ring, and does not wake the driver.
+    /// Most of them are answered by errors, so they have the limit of errors: a flood of them is dropped by the thread
+    /// with the ring, and does not wake the driver.
     rate: TokenBucket,
 }
 
@@ -137,7 +140,7 @@ impl Shared {
         let bindings = Bindings {
             bound: HashMap::new(),
             changes: Vec::new(),
-            next: FIRST_PORT + (seed % u64::from(u16::MAX - FIRST_PORT)) as u16,
+            ports: DynamicPorts::new(seed),
         };
         let rate = TokenBucket::new(settings.errors_per_second, MOST_RETURNED as u32);
         let stacks = settings.steering.map_or(1, |steering| steering.stacks());
@@ -179,14 +182,11 @@ impl Shared {
             let is_new = bindings.bound.insert(local, ()).is_none();
             return is_new.then_some(local);
         }
-        for _ in FIRST_PORT..=u16::MAX {
-            let local = SocketAddr::new(local.ip(), bindings.next);
-            bindings.next = bindings.next.checked_add(1).unwrap_or(FIRST_PORT);
-            if bindings.bound.insert(local, ()).is_none() {
-                return Some(local);
-            }
-        }
-        None
+        let Bindings { bound, ports, .. } = &mut *bindings;
+        ports.find(|port| {
+            let local = SocketAddr::new(local.ip(), port);
+            bound.insert(local, ()).is_none().then_some(local)
+        })
     }
 
     /// Gives an address and port back.
@@ -278,8 +278,8 @@ impl Shared {
         lock(&self.lanes)
     }
 
-    /// Gives the current thread a stack with connections of its own, if there is one for it: the end of its lane, and the
-    /// stack.
+    /// Gives the current thread a stack with connections of its own, if there is one for it: the end of its lane, and
+    /// the stack.
     pub(super) fn take_lane(
         self: &Arc<Self>,
         runtime: Rc<Inner>,
@@ -354,8 +354,8 @@ impl Shared {
         }
     }
 
-    /// Does the protocols' work for a frame from the ring of a socket. Frames that the socket does not receive go to the
-    /// stack, as far as there is room.
+    /// Does the protocols' work for a frame from the ring of a socket. Frames that the socket does not receive go to
+    /// the stack, as far as there is room.
     pub(super) fn receive(
         &self,
         now: Instant,
@@ -484,9 +484,6 @@ impl Shared {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-/// The first of the dynamic ports (RFC 6335, 6).
-const FIRST_PORT: u16 = 49_152;
 
 /// The most packets of other threads that wait for the driver.
 const MOST_OUTGOING: usize = 1024;

@@ -1,7 +1,8 @@
 //! TCP connections of a stack.
 //!
-//! The protocol runs in the call of the owner that reads or writes, on the owner's account. What the calls leave to send
-//! goes out in the driver's next turn. A call that would block asks the stack to name the connection when it is ready.
+//! The protocol runs in the call of the owner that reads or writes, on the owner's account. What the calls leave to
+//! send goes out in the driver's next turn. A call that would block asks the stack to name the connection when it is
+//! ready.
 
 use std::cell::Cell;
 use std::io::{self, IoSlice};
@@ -39,8 +40,8 @@ pub(crate) struct StackTcp {
 }
 
 impl StackTcp {
-    /// Begins to connect to `peer`, if the runtime has a stack with a route to it; [`poll_connected`](Self::poll_connected)
-    /// returns the result.
+    /// Begins to connect to `peer`, if the runtime has a stack with a route to it;
+    /// [`poll_connected`](Self::poll_connected) returns the result.
     pub(crate) fn connect(peer: SocketAddr) -> Option<io::Result<Self>> {
         let peer = SocketAddr::new(peer.ip().to_canonical(), peer.port());
         let Some(driver) = Driver::current() else {

@@ -124,8 +124,8 @@ impl StackUdp {
         self.next().ok_or_else(|| io::ErrorKind::WouldBlock.into())
     }
 
-    /// Makes `call` as [`Registration::poll_call`] does when something may have arrived, in the stack or in the ring. With a
-    /// ring at most once: while packets that are no datagrams arrive, other tasks run in between.
+    /// Makes `call` as [`Registration::poll_call`] does when something may have arrived, in the stack or in the ring.
+    /// With a ring at most once: while packets that are no datagrams arrive, other tasks run in between.
     fn poll_receive<R>(
         &self,
         cx: &Context<'_>,
@@ -158,9 +158,9 @@ impl StackUdp {
         if let Some(ring) = &self.ring {
             return self.next_with(ring);
         }
-        self.driver.with_stack(|stack, now| {
+        self.driver.with_stack(|stack, _| {
             loop {
-                if let Some(datagram) = stack.receive(now, self.id) {
+                if let Some(datagram) = stack.receive(self.id) {
                     return Some(datagram);
                 }
                 if stack.wait(self.id) {

@@ -383,7 +383,7 @@ fn checksums_of_a_device_are_finished() {
 fn a_link_that_cannot_is_left_alone() {
     let cable = cable!();
     let [_, link] = cable.links();
-    assert!(link.takes_tags_off());
+    assert!(link.strips_vlan_tags());
     let before = cable.state();
     let copied = XdpSocket::open(&link, whole(Copies::Never));
     let Err(XdpError::Failed(XdpStep::Queue, error)) = copied else {

@@ -201,3 +201,35 @@ fn a_path_that_is_narrower_is_found_by_each_stack() {
     assert!(short.len() <= 1014, "{}", short.len());
     assert!(group.stacks[0].next_handed().is_none());
 }
+
+/// Frames that another stack has no room for have a reason of their own: the channel of no connection is full.
+#[test]
+fn frames_that_are_not_handed_over_are_counted() {
+    let mut group = Group::new(2);
+    let server = SocketAddr::from(([10, 0, 0, 1], 80));
+    let connect = |group: &mut Group| {
+        let now = group.now;
+        group.client.tcp_connect(now, None, server, None).unwrap();
+    };
+    // The client learns the link address.
+    connect(&mut group);
+    group.settle();
+    (0..20).for_each(|_| connect(&mut group));
+    let now = group.now;
+    let mut frames = Vec::new();
+    while let Some(frame) = group.client.next_frame() {
+        frames.push(frame);
+    }
+    let link = &mut group.stacks[0];
+    for frame in frames {
+        link.on_frame(now, now, frame, Verify::Yes);
+    }
+    let mut refused = 0;
+    while link.next_handed().is_some() {
+        link.on_not_handed();
+        refused += 1;
+    }
+    assert!(refused > 0);
+    assert_eq!(link.drops().of(DropReason::HandoverFull), refused);
+    assert_eq!(link.drops().of(DropReason::ChannelFull), 0);
+}

@@ -65,8 +65,8 @@ impl Buffered {
         self.lock().is_closed
     }
 
-    /// Takes the block of a frame, which `encode` appends, given the number of frames missed before it. Does not wait for
-    /// the disk; wakes the writer if it has nothing to do.
+    /// Takes the block of a frame, which `encode` appends, given the number of frames missed before it. Does not wait
+    /// for the disk; wakes the writer if it has nothing to do.
     pub(super) fn push(&self, encode: impl FnOnce(u64, &mut Vec<u8>)) {
         let mut guard = self.lock();
         let state = &mut *guard;

@@ -1,4 +1,5 @@
-//! The driver's part for a stack that shares the host's addresses: the host's kernel finds the link addresses of neighbors.
+//! The driver's part for a stack that shares the host's addresses: the host's kernel finds the link addresses of
+//! neighbors.
 
 use std::io;
 use std::net::SocketAddr;
@@ -62,7 +63,8 @@ impl Driver {
         cx.waker().wake_by_ref();
     }
 
-    /// Whether the stack has this port, at any of its addresses. A stack that shares the host's addresses has some ports.
+    /// Whether the stack has this port, at any of its addresses. A stack that shares the host's addresses has some
+    /// ports.
     pub(in super::super) fn has_port(&self, transport: Transport, port: u16) -> bool {
         self.ports()
             .is_none_or(|ports| ports.contains(&(transport, port)))

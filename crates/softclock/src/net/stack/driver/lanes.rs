@@ -30,7 +30,8 @@ impl Driver {
         }
     }
 
-    /// Takes the frames that the thread with the device has handed over: at most a batch. Returns whether there were any.
+    /// Takes the frames that the thread with the device has handed over: at most a batch. Returns whether there were
+    /// any.
     pub(super) fn take_handed(&self, cx: &Context<'_>, now: Instant) -> bool {
         let Some(lane) = self.interface.lane() else {
             return false;

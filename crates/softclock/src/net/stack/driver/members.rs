@@ -8,7 +8,7 @@ use softclock_core::Instant;
 use softclock_linux::link::Buffer;
 use softclock_linux::readiness::Readiness;
 use softclock_net::drops::DropReason;
-use softclock_net::stack::{EndpointId, Stack};
+use softclock_net::stack::{EndpointId, SendError, Stack};
 
 use super::Driver;
 use crate::net::stack::lane::Leaving;
@@ -93,8 +93,8 @@ impl Driver {
                 Leaving::Datagram(packet) => stack.send_packet(now, packet),
                 Leaving::Packet(packet) => stack.forward(now, packet),
             };
-            if sent.is_err() {
-                shared.count_drop(DropReason::NoRoute);
+            if let Err(error) = sent {
+                shared.count_drop(not_sent(error));
             }
             Ok(())
         });
@@ -129,6 +129,16 @@ impl Driver {
         }
         drop((sockets, members));
         self.sort_woken_tcp(&mut stack);
+    }
+}
+
+/// The reason for which a packet of another thread is dropped.
+const fn not_sent(error: SendError) -> DropReason {
+    match error {
+        SendError::Remote => DropReason::IpSource,
+        SendError::Full => DropReason::SendQueueFull,
+        // The other errors are those of sockets.
+        _ => DropReason::NoRoute,
     }
 }
 

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use softclock_core::{Clock, Instant, SourceId};
 use softclock_linux::link::Buffer;
 use softclock_linux::readiness::Readiness;
+use softclock_net::ports::DynamicPorts;
 use softclock_net::stack::{BindError, Stack, TcpId, TcpListenSettings, TcpListenerId, TcpWoken};
 use softclock_net::tcp::state::State;
 
@@ -14,8 +15,8 @@ use crate::net::stack::random::random;
 use crate::net::stack::udp::bind_error;
 
 impl Driver {
-    /// Calls `f` with the stack, and sends what it leaves to send in the driver's next turn. Until then other tasks run,
-    /// so that the segments of all of them leave in one batch.
+    /// Calls `f` with the stack, and sends what it leaves to send in the driver's next turn. Until then other tasks
+    /// run, so that the segments of all of them leave in one batch.
     ///
     /// # Errors
     /// [`io::ErrorKind::NetworkDown`] if the interface is gone, besides those of `f`.
@@ -68,16 +69,16 @@ impl Driver {
                     .tcp_listen(local, settings.clone())
                     .map_err(bind_error);
             }
-            let first = random() as u16;
-            for offset in 0..DYNAMIC_PORTS {
-                let port = FIRST_PORT + first.wrapping_add(offset) % DYNAMIC_PORTS;
+            let listening = DynamicPorts::new(random()).find(|port| {
                 let local = SocketAddr::new(local.ip(), port);
                 match stack.tcp_listen(local, settings.clone()) {
-                    Err(BindError::InUse) => {}
-                    listening => return listening.map_err(bind_error),
+                    Err(BindError::InUse) => None,
+                    listening => Some(listening),
                 }
-            }
-            Err(bind_error(BindError::InUse))
+            });
+            listening
+                .unwrap_or(Err(BindError::InUse))
+                .map_err(bind_error)
         })
     }
 
@@ -112,8 +113,8 @@ impl Driver {
         });
     }
 
-    /// Whether a connection to this address is opened by the stack: one that it has a route to, loopback excepted. A stack
-    /// that shares the host's addresses opens none, since it receives nothing at the ports that it would choose.
+    /// Whether a connection to this address is opened by the stack: one that it has a route to, loopback excepted. A
+    /// stack that shares the host's addresses opens none, since it receives nothing at the ports that it would choose.
     pub(in super::super) fn reaches(&self, remote: IpAddr) -> bool {
         self.ports().is_none()
             && !remote.is_loopback()
@@ -165,7 +166,3 @@ pub(in super::super) fn ends(stack: &Stack<Buffer>, id: TcpId) -> Readiness {
         false => ended,
     }
 }
-
-/// The dynamic ports (RFC 6335, 6).
-const FIRST_PORT: u16 = 49_152;
-const DYNAMIC_PORTS: u16 = u16::MAX - FIRST_PORT + 1;

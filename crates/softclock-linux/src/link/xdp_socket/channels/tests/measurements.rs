@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use super::*;
 
-/// The time of the receiving side for a frame, from the program to the ring: with early discard by credits; with as many
-/// credits as frames, so that the kernel copies each frame and finds the ring full; and with a receiver.
+/// The time of the receiving side for a frame, from the program to the ring: with early discard by credits; with as
+/// many credits as frames, so that the kernel copies each frame and finds the ring full; and with a receiver.
 #[test]
 fn time_of_a_frame() {
     let frames = std::env::var("SOFTCLOCK_FRAMES").map_or(10_000, |frames| frames.parse().unwrap());
@@ -25,8 +25,8 @@ fn time_of_a_frame() {
         run(100);
         for (name, granted) in [("early discard", 0), ("ring full", 1 << 40)] {
             credits.grant(account, granted);
-            // The least of several runs, since other programs disturb them. Long ones, since each waits for an RCU grace
-            // period first.
+            // The least of several runs, since other programs disturb them. Long ones, since each waits for an RCU
+            // grace period first.
             let times = (0..5).map(|_| {
                 let start = Instant::now();
                 run(frames);

@@ -125,8 +125,8 @@ pub(super) struct Path {
 struct Queue(Instant);
 
 impl Queue {
-    /// The time at which a packet leaves a queue with this rate in bytes a second and this length in bytes. `None`: it is
-    /// full.
+    /// The time at which a packet leaves a queue with this rate in bytes a second and this length in bytes. `None`: it
+    /// is full.
     fn add(&mut self, now: Instant, bytes: usize, (rate, limit): (u64, u64)) -> Option<Instant> {
         let time = |bytes: u64| Duration::from_nanos(bytes * 1_000_000_000 / rate);
         let begin = self.0.max(now);

@@ -36,15 +36,16 @@ pub(super) struct InterruptCounts {
     pub(super) refused: Vec<AtomicU64>,
 }
 
-/// A stack whose packets go to receivers in other threads. `B` is the memory of a frame.
-pub(super) struct Demultiplexer<B> {
+/// A stack that works for packets as they arrive, as far as its architecture does, and gives them to receivers in other
+/// threads. `B` is the memory of a frame.
+pub(super) struct EagerStack<B> {
     stack: Stack<B>,
     rings: Vec<(EndpointId, Outbox)>,
     /// Makes a packet independent of the device.
     detach: fn(Pending<B>) -> Pending<Vec<u8>>,
 }
 
-impl<B: Deref<Target = [u8]>> Demultiplexer<B> {
+impl<B: Deref<Target = [u8]>> EagerStack<B> {
     /// Creates the stack of the server, with these ports and their rings.
     pub(super) fn new(
         architecture: Architecture,
