@@ -169,12 +169,19 @@ pub struct Stack<B> {
 pub struct StackCounts {
     /// Frames that the device delivered.
     pub frames_received: u64,
-    /// Frames that were demultiplexed to the channel of an endpoint, or of several, full or not.
+    /// Frames of the device that were demultiplexed to the channel of an endpoint, or of several, full or not.
+    ///
+    /// Each frame that the device delivered has one verdict: this, [`to_control`](Self::to_control),
+    /// [`to_fragments`](Self::to_fragments) or [`demux_drops`](Self::demux_drops). With [`Architecture::Bsd`] it gets it when
+    /// it leaves the shared queue.
     pub to_channels: u64,
-    /// Frames that were demultiplexed to the control channel, full or not.
+    /// Frames of the device that were demultiplexed to the control channel, full or not.
     pub to_control: u64,
-    /// Frames that were demultiplexed to the channel of fragments, full or not.
+    /// Frames of the device that were demultiplexed to the channel of fragments, full or not.
     pub to_fragments: u64,
+    /// Frames of the device that were dropped when they were demultiplexed, or found the shared queue of
+    /// [`Architecture::Bsd`] full.
+    pub demux_drops: u64,
     /// Frames for the link.
     pub frames_sent: u64,
     /// Datagrams that receivers took.
