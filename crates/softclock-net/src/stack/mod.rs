@@ -198,6 +198,19 @@ pub struct StackCounts {
     pub address_conflicts: u64,
 }
 
+impl StackCounts {
+    /// The frames of the device by the verdict of the demultiplexer: `channel`, `control`, `fragment` and `drop`, as they
+    /// are named in reports and metrics.
+    pub const fn verdicts(&self) -> [(&'static str, u64); 4] {
+        [
+            ("channel", self.to_channels),
+            ("control", self.to_control),
+            ("fragment", self.to_fragments),
+            ("drop", self.demux_drops),
+        ]
+    }
+}
+
 /// Why an endpoint cannot be bound or connected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
