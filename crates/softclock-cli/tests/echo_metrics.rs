@@ -174,6 +174,13 @@ fn the_page_counts_packets_services_and_drops() {
     ] {
         assert!(samples[name] > 20.0, "{name} in {samples:?}");
     }
+    // Each frame has one verdict; most of these are for the services.
+    let verdict = |name| samples[&format!("softclock_stack_verdicts_total{{verdict=\"{name}\"}}")];
+    let verdicts = ["channel", "control", "fragment", "drop"].map(verdict);
+    let received = samples["softclock_stack_frames_total{direction=\"received\"}"];
+    assert_eq!(verdicts.iter().sum::<f64>(), received, "{samples:?}");
+    assert_eq!((verdicts[0], verdicts[2]), (21.0, 0.0), "{samples:?}");
+    assert!(verdicts[1] >= 2.0, "ARP and a closed port: {samples:?}");
     let reasons = samples.keys();
     let reasons = reasons.filter(|key| key.starts_with("softclock_stack_drops_total{"));
     assert_eq!(
@@ -241,6 +248,7 @@ fn top_shows_packets_in_place_of_requests() {
     for part in [
         "stack        on scm0 by tap, soft-lrp\n",
         "packets ",
+        "verdicts ",
         "datagrams ",
         "echo ",
         "pings                0 /s\n",

@@ -77,8 +77,7 @@ impl<P> Channel<P> {
     /// # Errors
     /// [`Full`] if the packet does not fit below both limits; it is counted as [discarded](Self::discarded).
     pub fn push(&mut self, packet: P, bytes: usize) -> Result<Wakeup, Full<P>> {
-        // `is_full` goes first, since limits that were lowered may be below what the channel holds.
-        if self.is_full() || bytes > self.limits.bytes - self.bytes {
+        if !self.has_room(bytes) {
             self.discarded += 1;
             return Err(Full(packet));
         }
@@ -139,6 +138,12 @@ impl<P> Channel<P> {
     /// packet.
     pub fn is_full(&self) -> bool {
         self.queue.len() >= self.limits.packets || self.bytes >= self.limits.bytes
+    }
+
+    /// Whether a packet that occupies `bytes` bytes fits below both limits.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        // `is_full` goes first, since limits that were lowered may be below what the channel holds.
+        !self.is_full() && bytes <= self.limits.bytes - self.bytes
     }
 
     /// The bytes of the packets in the channel.
@@ -233,6 +238,7 @@ mod tests {
                             (true, true) => Ok(Wakeup::Needed),
                             (true, false) => Ok(Wakeup::NotNeeded),
                         };
+                        prop_assert_eq!(channel.has_room(bytes), fits);
                         prop_assert_eq!(channel.push(number, bytes), expected);
                         match fits {
                             true => {

@@ -1,12 +1,15 @@
 //! The life of a runtime's own network stack. Its sockets have the tests of all carriers (`tests/sockets`).
 
 use std::io::ErrorKind;
+use std::net::{SocketAddr, SocketAddrV6};
+use std::thread;
 use std::time::Duration;
 
 use softclock::Runtime;
 use softclock::net::UdpSocket;
-use softclock::net::stack::{self, DropReason, StackError, StackOptions};
+use softclock::net::stack::{self, DropReason, StackError, StackOptions, StackShare};
 use softclock_linux::link::Link;
+use softclock_testing::lab::Namespace;
 
 /// Options for a TAP device of this process.
 fn options(name: &str) -> (String, StackOptions) {
@@ -159,4 +162,80 @@ fn a_neighbor_that_does_not_answer_is_given_up() {
         let limited = softclock::timeout(Duration::from_secs(20), given_up);
         limited.await.expect("the packet still waits");
     });
+}
+
+/// A datagram that the host sends to all hosts on the link reaches a socket of the thread that opened the stack, and one of
+/// another thread.
+#[test]
+fn a_datagram_to_a_group_reaches_the_sockets_of_all_threads() {
+    softclock_testing::require!("ip", "unshare", "nsenter");
+    if !std::path::Path::new("/dev/net/tun").exists() {
+        softclock_testing::skip!("there are no TAP devices here");
+    }
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let (name, mut options) = options("scgrp");
+    options.addresses.push("2001:db8::7/64".parse().unwrap());
+    let test = async || {
+        let stack = stack::open(&options).unwrap();
+        let commands = format!(
+            "link set {name} up\naddr add 192.0.2.1/24 dev {name}\naddr add 2001:db8::1/64 dev {name} nodad\n"
+        );
+        namespace.batch("ip", &commands).unwrap();
+        for (here, there, group) in [
+            ("0.0.0.0:4000", "224.0.0.1:4000", "224.0.0.1:4000"),
+            ("224.0.0.1:4001", "0.0.0.0:4001", "224.0.0.1:4001"),
+            ("[::]:4002", "[ff02::1]:4002", "[ff02::1]:4002"),
+            ("[ff02::1]:4003", "[::]:4003", "[ff02::1]:4003"),
+        ] {
+            let [here, there, mut group] =
+                [here, there, group].map(|at| at.parse::<SocketAddr>().unwrap());
+            let source = match &mut group {
+                SocketAddr::V4(_) => "192.0.2.1:0",
+                SocketAddr::V6(group) => {
+                    on_link(group, &namespace, &name);
+                    "[2001:db8::1]:0"
+                }
+            };
+            let host = std::net::UdpSocket::bind(source).unwrap();
+            let socket = UdpSocket::bind(here).unwrap();
+            let share = stack.share();
+            let other = thread::spawn(move || receive_in_this_thread(&share, there));
+            while !other.is_finished() {
+                host.send_to(b"all", group).unwrap();
+                softclock::sleep(Duration::from_millis(5)).await;
+            }
+            let expected = (b"all".to_vec(), host.local_addr().unwrap());
+            assert_eq!(other.join().unwrap(), expected, "{there}");
+            assert_eq!(receive(&socket).await, expected, "{here}");
+        }
+    };
+    let run = || Runtime::new().unwrap().block_on(test());
+    namespace.inside(run).unwrap();
+}
+
+/// Names the link on which an address is meant.
+fn on_link(address: &mut SocketAddrV6, namespace: &Namespace, name: &str) {
+    let mut show = namespace.command("cat");
+    let output = show.arg(format!("/sys/class/net/{name}/ifindex")).output();
+    let index = String::from_utf8(output.unwrap().stdout).unwrap();
+    address.set_scope_id(index.trim().parse().unwrap());
+}
+
+/// Joins the stack, binds a socket, and returns the first datagram for it.
+fn receive_in_this_thread(share: &StackShare, at: SocketAddr) -> (Vec<u8>, SocketAddr) {
+    Runtime::new().unwrap().block_on(async {
+        share.join().unwrap();
+        receive(&UdpSocket::bind(at).unwrap()).await
+    })
+}
+
+/// The next datagram, and its sender.
+async fn receive(socket: &UdpSocket) -> (Vec<u8>, SocketAddr) {
+    let mut buffer = [0; 16];
+    let received = softclock::timeout(Duration::from_secs(10), socket.recv_from(&mut buffer)).await;
+    let (length, source) = received.expect("nothing arrives").unwrap();
+    (buffer[..length].to_vec(), source)
 }

@@ -8,8 +8,11 @@ use crate::idle::is_idle;
 use crate::lab::{ADDRESSES, Carrier, Lab, dropped, lab};
 use crate::load::{echoed, impatient, resident_kb};
 
-/// Arguments of hping3, and reasons for which a flood of its packets is dropped; any of them suffices.
-const FLOODS: [(&str, &[&str]); 7] = [
+/// Arguments of a program, and reasons for which a flood of its packets is dropped; any of them suffices.
+type Floods = [(&'static str, &'static [&'static str])];
+
+/// Those of hping3.
+const HPING: &Floods = &[
     // One port after the other.
     ("--udp -p ++1000", &["port_unreachable", "control_full"]),
     ("-S -p 80", &["port_unreachable", "control_full"]),
@@ -28,13 +31,27 @@ const FLOODS: [(&str, &[&str]); 7] = [
     ("--udp -p 9 -d 64", &[]),
 ];
 
+/// Those of nping.
+const NPING: &Floods = &[
+    ("--udp -p 7 10.78.0.7", &[]),
+    ("--udp -p 1007 10.78.0.7", CLOSED),
+    ("--tcp -p 80 --flags syn 10.78.0.7", CLOSED),
+    ("--icmp 10.78.0.7", &["icmp_rate", "control_full"]),
+    ("-6 --udp -p 7 fd78::7", &[]),
+    ("-6 --udp -p 1007 fd78::7", CLOSED),
+    ("-6 --tcp -p 80 --flags syn fd78::7", CLOSED),
+    ("-6 --icmp fd78::7", &["icmp_rate", "control_full"]),
+];
+
+const CLOSED: &[&str] = &["port_unreachable", "control_full"];
+
 /// A running flood, killed when dropped.
 struct Flood(Child);
 
 impl Flood {
-    fn start(lab: &Lab, words: &str) -> Self {
-        let mut command = lab.client().command("hping3");
-        command.args(["--quiet", "--flood", "10.78.0.7"]);
+    fn start(lab: &Lab, line: &str) -> Self {
+        let (program, words) = line.split_once(' ').expect("arguments");
+        let mut command = lab.client().command(program);
         command.args(words.split(' '));
         command.stdout(Stdio::null()).stderr(Stdio::null());
         Self(command.spawn().expect("nsenter is installed"))
@@ -52,13 +69,24 @@ impl Drop for Flood {
     }
 }
 
+/// During each flood by hping3 the echo service answers.
+fn assert_survives_hping(lab: &Lab) {
+    assert_survives(lab, "hping3 --quiet --flood 10.78.0.7", HPING);
+}
+
+/// During each flood by nping, over both versions of IP, the echo service answers.
+fn assert_survives_nping(lab: &Lab) {
+    let program = "nping --quiet --hide-sent --no-capture --rate 100000 -c 0";
+    assert_survives(lab, program, NPING);
+}
+
 /// During each flood the echo service answers; the floods are counted; memory is bounded; and it is idle in the end.
-fn assert_survives(lab: &Lab, most_wakeups: u64) {
+fn assert_survives(lab: &Lab, program: &str, floods: &Floods) {
     let server = lab.serve(&[]);
     lab.assert_answers();
     let before = resident_kb(&server);
-    for (words, _) in FLOODS {
-        let mut flood = Flood::start(lab, words);
+    for (words, _) in floods {
+        let mut flood = Flood::start(lab, &format!("{program} {words}"));
         // Long enough to reach each limit of rate.
         std::thread::sleep(std::time::Duration::from_millis(700));
         let socket = impatient(lab, ADDRESSES[0]);
@@ -70,38 +98,66 @@ fn assert_survives(lab: &Lab, most_wakeups: u64) {
     let more = resident_kb(&server).saturating_sub(before);
     assert!(more < 16 << 10, "{more} KiB");
     lab.assert_answers();
+    // AF_XDP does not report that an interface was deleted; the server looks once a second.
+    let most_wakeups = match lab.carrier {
+        Carrier::Tap | Carrier::Packet => 0,
+        Carrier::Xdp | Carrier::NiLrp => 2,
+    };
     assert!(is_idle(&server, most_wakeups));
     lab.assert_answers();
     let summary = server.end();
-    for (words, reasons) in FLOODS {
+    for (words, reasons) in floods {
         let count: u64 = reasons.iter().map(|reason| dropped(&summary, reason)).sum();
         assert!(reasons.is_empty() || count > 0, "{words}: {summary}");
     }
 }
 
 #[test]
-fn floods_are_survived_over_a_tap_device() {
+fn floods_of_hping_are_survived_over_a_tap_device() {
     require!("hping3");
-    assert_survives(&lab!(Carrier::Tap), 0);
+    assert_survives_hping(&lab!(Carrier::Tap));
 }
 
 #[test]
-fn floods_are_survived_by_af_packet() {
+fn floods_of_hping_are_survived_by_af_packet() {
     require!("hping3");
-    assert_survives(&lab!(Carrier::Packet), 0);
+    assert_survives_hping(&lab!(Carrier::Packet));
 }
 
 #[test]
-fn floods_are_survived_by_af_xdp() {
+fn floods_of_hping_are_survived_by_af_xdp() {
     require!("hping3");
-    // AF_XDP does not report that an interface was deleted; the server looks once a second.
-    assert_survives(&lab!(Carrier::Xdp), 2);
+    assert_survives_hping(&lab!(Carrier::Xdp));
 }
 
 #[test]
-fn floods_are_survived_by_ni_lrp() {
+fn floods_of_hping_are_survived_by_ni_lrp() {
     require!("hping3");
-    assert_survives(&lab!(Carrier::NiLrp), 2);
+    assert_survives_hping(&lab!(Carrier::NiLrp));
+}
+
+#[test]
+fn floods_of_nping_are_survived_over_a_tap_device() {
+    require!("nping");
+    assert_survives_nping(&lab!(Carrier::Tap));
+}
+
+#[test]
+fn floods_of_nping_are_survived_by_af_packet() {
+    require!("nping");
+    assert_survives_nping(&lab!(Carrier::Packet));
+}
+
+#[test]
+fn floods_of_nping_are_survived_by_af_xdp() {
+    require!("nping");
+    assert_survives_nping(&lab!(Carrier::Xdp));
+}
+
+#[test]
+fn floods_of_nping_are_survived_by_ni_lrp() {
+    require!("nping");
+    assert_survives_nping(&lab!(Carrier::NiLrp));
 }
 
 /// Each packet of nping has its fate, at rates below all limits.

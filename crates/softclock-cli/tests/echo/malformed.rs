@@ -397,18 +397,49 @@ fn assert_counted(summary: &Value) {
     assert_eq!(summary["address_conflicts"], 0);
 }
 
+/// Checks that each frame of the device has one verdict, and returns those of the kinds `channel`, `control`, `fragment`
+/// and `drop`.
+fn verdicts(summary: &Value) -> [u64; 4] {
+    let of = |name| summary["verdicts"][name].as_u64().expect("a count");
+    let verdicts = ["channel", "control", "fragment", "drop"].map(of);
+    let received = summary["frames_received"].as_u64();
+    assert_eq!(Some(verdicts.iter().sum::<u64>()), received, "{summary}");
+    verdicts
+}
+
+/// Checks the verdicts on the cases, for a stack that receives all of them.
+fn assert_demultiplexed(summary: &Value) {
+    let [channel, control, fragment, drop] = verdicts(summary);
+    // Three more are of IPv6, and two of neighbor discovery.
+    let fragments = fragments_v4().len() + overlaps_v4().len() + 3 + 2;
+    assert_eq!(fragment, fragments as u64, "{summary}");
+    assert!(channel > 10 && control > 20, "{summary}");
+    let reasons = ["ether_type", "other_host"].map(|reason| dropped(summary, reason));
+    assert!(drop >= reasons.iter().sum::<u64>(), "{summary}");
+    // The protocols drop the rest.
+    let drops = summary["drops"].as_object().expect("an object").values();
+    assert!(
+        drop < drops.filter_map(Value::as_u64).sum::<u64>(),
+        "{summary}"
+    );
+}
+
 #[test]
 fn each_is_counted_for_its_reason_by_af_packet() {
     let lab = lab!(Carrier::Packet);
     for architecture in ARCHITECTURES {
-        assert_counted(&attacked(&lab, &["--architecture", architecture]));
+        let summary = attacked(&lab, &["--architecture", architecture]);
+        assert_counted(&summary);
+        assert_demultiplexed(&summary);
     }
 }
 
 #[test]
 fn each_is_counted_for_its_reason_over_a_tap_device() {
     let lab = lab!(Carrier::Tap);
-    assert_counted(&attacked(&lab, &[]));
+    let summary = attacked(&lab, &[]);
+    assert_counted(&summary);
+    assert_demultiplexed(&summary);
 }
 
 /// The filter gives the host all packets in which it does not find the stack's addresses, and none is counted twice.
@@ -417,6 +448,7 @@ fn none_is_counted_twice_by_af_xdp() {
     let lab = lab!(Carrier::Xdp);
     for architecture in ["bsd", "early-demux", "soft-lrp", "ni-lrp"] {
         let summary = attacked(&lab, &["--architecture", architecture]);
+        verdicts(&summary);
         for reason in [
             "udp_checksum",
             "ip_checksum",

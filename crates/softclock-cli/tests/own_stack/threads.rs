@@ -1,9 +1,10 @@
 //! Servers on a stack with several threads.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
 
-use crate::lab::{Carrier, LARGE, Lab, Server, content, eventually, lab};
+use crate::lab::{ADDRESS, Carrier, LARGE, Lab, Server, content, eventually, lab};
 
 /// The processor time of each thread that serves, in clock ticks.
 fn times(server: &Server) -> Vec<u64> {
@@ -64,6 +65,26 @@ fn all_threads_serve() {
         // More than one thread alone has answered.
         assert!(metric(&lab, "softclock_http_responses_total") > 100.0);
     }
+}
+
+/// Each frame of the device has one verdict, on the thread that has its connection or would have it.
+#[test]
+fn the_verdicts_of_all_threads_are_counted() {
+    let lab = lab!(Carrier::Packet);
+    lab.server.run("ip link set lo up").expect("a link");
+    let _server = lab.serve(&["--threads", "2", "--metrics", "127.0.0.1:9180"]);
+    lab.assert_serves();
+    let refused = || TcpStream::connect((ADDRESS, 81)).map_err(|error| error.kind());
+    for _ in 0..20 {
+        let result = lab.client().inside(refused).expect("a namespace");
+        assert_eq!(result.err(), Some(ErrorKind::ConnectionRefused));
+    }
+    let verdicts = "softclock_stack_verdicts_total";
+    let received = "softclock_stack_frames_total{direction=\"received\"}";
+    eventually(|| metric(&lab, verdicts) == metric(&lab, received));
+    let control = metric(&lab, &format!("{verdicts}{{verdict=\"control\"}}"));
+    assert!(control >= 20.0, "{control}");
+    assert!(metric(&lab, &format!("{verdicts}{{verdict=\"channel\"}}")) > 0.0);
 }
 
 #[test]

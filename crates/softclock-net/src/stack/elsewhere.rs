@@ -69,6 +69,12 @@ pub struct ReceiverCounts {
     pub frames: u64,
     /// Those of them that belonged to their endpoints.
     pub to_channels: u64,
+    /// Those for the control channel. Only stacks of other threads have any, and not receivers.
+    pub to_control: u64,
+    /// Those for the channel of fragments, as above.
+    pub to_fragments: u64,
+    /// Those that were dropped when they were demultiplexed.
+    pub demux_drops: u64,
     /// Datagrams that receivers took.
     pub datagrams: u64,
     /// Packets that receivers dropped.
@@ -88,10 +94,16 @@ impl RingEndpoint<'_> {
             return RingReceived::Elsewhere(frame);
         }
         counts.frames += 1;
-        let datagram = is_own.and_then(|_| {
-            counts.to_channels += 1;
-            self.process(frame)
-        });
+        let datagram = match is_own {
+            Ok(_) => {
+                counts.to_channels += 1;
+                self.process(frame)
+            }
+            Err(reason) => {
+                counts.demux_drops += 1;
+                Err(reason)
+            }
+        };
         match datagram {
             Ok(datagram) => {
                 counts.datagrams += 1;
@@ -113,6 +125,7 @@ impl RingEndpoint<'_> {
             at: frame.arrived,
             verify: frame.verify,
             is_own: false,
+            is_counted: true,
         };
         arrived.into_datagram(self.routes)
     }
@@ -153,6 +166,9 @@ impl ReceiverCounts {
     pub fn add(&mut self, more: &Self) {
         self.frames += more.frames;
         self.to_channels += more.to_channels;
+        self.to_control += more.to_control;
+        self.to_fragments += more.to_fragments;
+        self.demux_drops += more.demux_drops;
         self.datagrams += more.datagrams;
         for (reason, packets) in more.drops.iter() {
             self.drops.count_many(reason, packets);
@@ -163,9 +179,13 @@ impl ReceiverCounts {
 impl<B> Stack<B> {
     /// Adds to the counters what receivers in other threads have done.
     pub fn add_counts(&mut self, more: &ReceiverCounts) {
-        self.counts.frames_received += more.frames;
-        self.counts.to_channels += more.to_channels;
-        self.counts.datagrams_received += more.datagrams;
+        let counts = &mut self.counts;
+        counts.frames_received += more.frames;
+        counts.to_channels += more.to_channels;
+        counts.to_control += more.to_control;
+        counts.to_fragments += more.to_fragments;
+        counts.demux_drops += more.demux_drops;
+        counts.datagrams_received += more.datagrams;
         for (reason, packets) in more.drops.iter() {
             self.drops.count_many(reason, packets);
         }

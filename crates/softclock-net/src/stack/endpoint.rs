@@ -104,6 +104,8 @@ pub(super) struct Arrived<B> {
     pub(super) verify: Verify,
     /// Whether the stack has sent it to itself.
     pub(super) is_own: bool,
+    /// Whether its verdict is counted, or shall not be: it is no frame of the device, or was demultiplexed before.
+    pub(super) is_counted: bool,
 }
 
 impl<B: Deref<Target = [u8]>> Arrived<B> {
@@ -113,6 +115,7 @@ impl<B: Deref<Target = [u8]>> Arrived<B> {
             at: self.at,
             verify: self.verify,
             is_own: self.is_own,
+            is_counted: self.is_counted,
         }
     }
 }
@@ -134,6 +137,7 @@ impl<B: Deref<Target = [u8]>> Pending<B> {
                 at: frame.at,
                 verify: frame.verify,
                 is_own: frame.is_own,
+                is_counted: frame.is_counted,
             }),
             Waiting::Datagram(datagram) => Waiting::Datagram(Datagram {
                 source: datagram.source,

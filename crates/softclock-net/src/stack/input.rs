@@ -55,6 +55,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 at: arrived,
                 verify,
                 is_own: false,
+                is_counted: false,
             },
         );
     }
@@ -156,6 +157,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             at: frame.arrived,
             verify: frame.verify,
             is_own: false,
+            is_counted: false,
         };
         match self.verdict(now, frame.memory.bytes()) {
             Ok(Target::Channel(found)) if found == id => {
@@ -233,8 +235,12 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Puts a frame into the shared queue before eager processing.
     pub(super) fn queue(&mut self, endpoint: Option<EagerTarget>, frame: Arrived<B>) {
         let bytes = frame.memory.bytes().len();
+        let is_counted = frame.is_counted;
         if self.ip_queue.push((endpoint, frame), bytes).is_err() {
             self.drops.count(DropReason::IpQueueFull);
+            if !is_counted {
+                self.counts.demux_drops += 1;
+            }
         }
     }
 
@@ -245,39 +251,23 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Puts a frame into the channel that was found for it.
-    fn put(&mut self, now: Instant, verdict: Result<Target, DropReason>, frame: Arrived<B>) {
+    fn put(&mut self, now: Instant, verdict: Result<Target, DropReason>, mut frame: Arrived<B>) {
+        self.count_verdict(&verdict, &mut frame);
         let is_eager = self.settings.architecture == Architecture::Bsd;
         match verdict {
-            Ok(Target::Channel(id)) => {
-                self.counts.to_channels += 1;
-                self.accept(id, frame);
-            }
-            Ok(Target::Tcp(target)) => {
-                self.counts.to_channels += 1;
-                self.tcp_accept_frame(now, target, frame);
-            }
-            Ok(Target::Channels(flow)) => {
-                self.counts.to_channels += 1;
-                self.accept_for_all(&flow, frame);
-            }
+            Ok(Target::Channel(id)) => self.accept(id, frame),
+            Ok(Target::Tcp(target)) => self.tcp_accept_frame(now, target, frame),
+            Ok(Target::Channels(flow)) => self.accept_for_all(&flow, frame),
             Ok(Target::Stack(other)) => self.hand_over(other, frame),
-            Ok(Target::Control) if is_eager => {
-                self.counts.to_control += 1;
-                self.on_control(now, &frame);
-            }
-            Ok(Target::Fragments) if is_eager => {
-                self.counts.to_fragments += 1;
-                self.on_fragment(now, &frame);
-            }
+            Ok(Target::Control) if is_eager => self.on_control(now, &frame),
+            Ok(Target::Fragments) if is_eager => self.on_fragment(now, &frame),
             Ok(Target::Control) => {
-                self.counts.to_control += 1;
                 let bytes = frame.memory.bytes().len();
                 if self.control.push(frame, bytes).is_err() {
                     self.drops.count(DropReason::ControlFull);
                 }
             }
             Ok(Target::Fragments) => {
-                self.counts.to_fragments += 1;
                 let bytes = frame.memory.bytes().len();
                 if self.fragments.push(frame, bytes).is_err() {
                     self.drops.count(DropReason::FragmentsFull);
@@ -285,6 +275,23 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             }
             Err(reason) => self.drops.count(reason),
         }
+    }
+
+    /// Counts the verdict on a frame of the device, once. That on a frame for another stack is counted there.
+    fn count_verdict(&mut self, verdict: &Result<Target, DropReason>, frame: &mut Arrived<B>) {
+        let counts = &mut self.counts;
+        let counter = match verdict {
+            _ if frame.is_counted => return,
+            Ok(Target::Stack(_)) => return,
+            Ok(Target::Channel(_) | Target::Tcp(_) | Target::Channels(_)) => {
+                &mut counts.to_channels
+            }
+            Ok(Target::Control) => &mut counts.to_control,
+            Ok(Target::Fragments) => &mut counts.to_fragments,
+            Err(_) => &mut counts.demux_drops,
+        };
+        *counter += 1;
+        frame.is_counted = true;
     }
 
     fn verdict(&mut self, now: Instant, frame: &[u8]) -> Result<Target, DropReason> {
@@ -337,25 +344,41 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Gives a demultiplexed frame to its endpoint, or to the shared queue before eager processing. Discards it first
     /// if the endpoint has no room, except in [`Architecture::Bsd`].
     fn accept(&mut self, id: EndpointId, frame: Arrived<B>) {
-        if self.settings.architecture == Architecture::Bsd {
-            self.deliver(id, frame);
-            return;
-        }
-        let endpoint = self.endpoints.get_mut(id.0);
-        if let Some(full) = endpoint.filter(|endpoint| endpoint.channel.is_full()) {
-            full.count(DropReason::ChannelFull);
-            self.drops.count(DropReason::ChannelFull);
-            return;
-        }
-        if self.settings.architecture == Architecture::EarlyDemux {
-            self.queue(Some(EagerTarget::Udp(id)), frame);
-        } else {
-            let bytes = frame.memory.bytes().len();
-            self.push(id, Waiting::Frame(frame), bytes, DropReason::ChannelFull);
+        if !self.is_discarded(id, frame.memory.bytes().len()) {
+            self.pass(id, frame);
         }
     }
 
-    /// Gives a copy of a frame to each endpoint that is bound to its port, and the frame itself to the last.
+    /// Whether a frame of this length is discarded before any work, since the endpoint has no room for it. Counts it then.
+    fn is_discarded(&mut self, id: EndpointId, bytes: usize) -> bool {
+        if self.settings.architecture == Architecture::Bsd {
+            return false;
+        }
+        let Some(endpoint) = self.endpoints.get_mut(id.0) else {
+            return false;
+        };
+        let is_behind = !endpoint.channel.has_room(bytes);
+        if is_behind {
+            endpoint.count(DropReason::ChannelFull);
+            self.drops.count(DropReason::ChannelFull);
+        }
+        is_behind
+    }
+
+    /// Gives a frame to an endpoint that has room for it.
+    fn pass(&mut self, id: EndpointId, frame: Arrived<B>) {
+        match self.settings.architecture {
+            Architecture::Bsd => self.deliver(id, frame),
+            Architecture::EarlyDemux => self.queue(Some(EagerTarget::Udp(id)), frame),
+            Architecture::SoftLrp | Architecture::NiLrp => {
+                let bytes = frame.memory.bytes().len();
+                self.push(id, Waiting::Frame(frame), bytes, DropReason::ChannelFull);
+            }
+        }
+    }
+
+    /// Gives a copy of a frame to each endpoint that is bound to its port, and the frame itself to the last. Makes no copy
+    /// for an endpoint without room, so that a flood to a group costs no more than its copies that are received.
     fn accept_for_all(&mut self, flow: &Flow, frame: Arrived<B>) {
         let mut ids = Vec::new();
         self.table
@@ -364,16 +387,21 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             let endpoint = self.endpoints.get(id.0);
             endpoint.is_some_and(|endpoint| endpoint.accepts(flow.remote))
         });
-        let Some(last) = ids.pop() else {
+        if ids.is_empty() {
             // No answer: an error about a packet to a group is never sent (RFC 1122, 3.2.2).
             self.drops.count(DropReason::PortUnreachable);
+            return;
+        }
+        let bytes = frame.memory.bytes().len();
+        ids.retain(|&id| !self.is_discarded(id, bytes));
+        let Some(last) = ids.pop() else {
             return;
         };
         for id in ids {
             let copy = frame.copied();
-            self.accept(id, copy);
+            self.pass(id, copy);
         }
-        self.accept(last, frame);
+        self.pass(last, frame);
     }
 
     /// Processes a frame eagerly, and gives the datagram to its endpoint.

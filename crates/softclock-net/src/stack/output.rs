@@ -387,6 +387,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 at: now,
                 verify: Verify::Trusted,
                 is_own: true,
+                is_counted: true,
             },
         );
     }

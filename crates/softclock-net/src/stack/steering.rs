@@ -55,6 +55,7 @@ pub struct HandedFrame {
     at: Instant,
     verify: Verify,
     is_own: bool,
+    is_counted: bool,
 }
 
 impl Steering {
@@ -101,6 +102,7 @@ impl<B: Deref<Target = [u8]>> Handed<B> {
             at: frame.at,
             verify: frame.verify,
             is_own: frame.is_own,
+            is_counted: frame.is_counted,
         }
     }
 }
@@ -115,12 +117,19 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Counts a frame of [`next_handed`](Self::next_handed) that the other stack has no room for.
-    pub fn on_not_handed(&mut self) {
+    pub fn on_not_handed(&mut self, frame: &Handed<B>) {
+        self.count_not_handed(frame.0.is_counted);
+    }
+
+    fn count_not_handed(&mut self, is_counted: bool) {
+        if !is_counted {
+            self.counts.to_channels += 1;
+        }
         self.drops.count(DropReason::HandoverFull);
     }
 
     /// Takes a frame that the stack with the link has handed over, as [`on_frame`](Self::on_frame) does one of the
-    /// link. The stack with the link has counted it as received.
+    /// link. The stack with the link has counted it as received; its verdict is counted here.
     pub fn on_handed(&mut self, now: Instant, frame: HandedFrame) {
         self.tcp_at(now);
         self.enqueue(
@@ -130,6 +139,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 at: frame.at,
                 verify: frame.verify,
                 is_own: frame.is_own,
+                is_counted: frame.is_counted,
             },
         );
     }
@@ -190,8 +200,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Keeps a frame for another stack, if there is room.
     pub(super) fn hand_over(&mut self, stack: u32, frame: Arrived<B>) {
         let bytes = frame.memory.bytes().len();
+        let is_counted = frame.is_counted;
         if self.handed.push((stack, frame), bytes).is_err() {
-            self.on_not_handed();
+            self.count_not_handed(is_counted);
         }
     }
 }

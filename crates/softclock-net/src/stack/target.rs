@@ -157,6 +157,11 @@ impl Host {
             sent.push(frame);
         }
         assert_eq!(stack.counts().frames_received, self.frames);
+        let verdicts = stack.counts().verdicts();
+        assert_eq!(
+            verdicts.map(|(_, frames)| frames).iter().sum::<u64>(),
+            self.frames
+        );
         assert_eq!(stack.counts().datagrams_received, self.received);
         (datagrams, sent)
     }

@@ -66,6 +66,15 @@ fn exchange(now: Instant, one: &mut Host, two: &mut Host) {
     panic!("the hosts never stop");
 }
 
+/// The frames of the device that have a verdict.
+fn verdicts(host: &Host) -> u64 {
+    host.counts()
+        .verdicts()
+        .iter()
+        .map(|(_, frames)| frames)
+        .sum()
+}
+
 /// A frame with a datagram from host 9 to port 7 of host 1.
 fn datagram(source_port: u16, payload: &[u8]) -> Vec<u8> {
     packet(UDP, "10.0.0.1", |addresses, bytes| {
@@ -524,25 +533,80 @@ fn a_datagram_to_the_stack_itself_arrives() {
         host.process(NOW, 10);
         assert_eq!(host.receive(two).unwrap().payload(), b"self");
         assert_eq!(host.next_frame(), None);
+        // It is no frame of the device.
+        assert_eq!(verdicts(&host), 0);
     }
 }
 
 #[test]
 fn a_datagram_to_a_group_goes_to_all_that_are_bound_to_its_port() {
     for architecture in Architecture::ALL {
-        let mut host = host(1, architecture);
-        let ids = ["0.0.0.0:7", "224.0.0.1:7"].map(|local| host.bind(at(local)).unwrap());
-        let other = host.bind(at("10.0.0.1:7")).unwrap();
-        let to_group = packet(UDP, "224.0.0.1", |addresses, bytes| {
-            udp::write(addresses, 5, 7, b"all", bytes).unwrap();
-        });
-        arrive(&mut host, to_group);
-        host.process(NOW, 10);
-        for id in ids {
-            assert_eq!(host.receive(id).unwrap().payload(), b"all");
+        for (bound, other, group) in GROUPS {
+            let mut host = host(1, architecture);
+            let ids = bound.map(|local| host.bind(at(local)).unwrap());
+            let other = host.bind(at(other)).unwrap();
+            arrive(&mut host, to_group(group));
+            host.process(NOW, 10);
+            for id in ids {
+                let datagram = host.receive(id).unwrap();
+                assert_eq!(datagram.payload(), b"all");
+                assert_eq!(datagram.destination, at(group).ip());
+            }
+            assert!(host.receive(other).is_none());
+            assert_eq!(host.drops().total(), 0);
+            assert_eq!((host.counts().to_channels, verdicts(&host)), (1, 1));
         }
-        assert!(host.receive(other).is_none());
-        assert_eq!(host.drops().total(), 0);
+    }
+}
+
+/// Addresses that are bound to port 7 and receive what is sent to the group, one that does not, and the group.
+const GROUPS: [([&str; 2], &str, &str); 2] = [
+    (["0.0.0.0:7", "224.0.0.1:7"], "10.0.0.1:7", "224.0.0.1:7"),
+    (["[::]:7", "[ff02::1]:7"], "[2001:db8::1]:7", "[ff02::1]:7"),
+];
+
+/// A frame with a datagram from host 9 to a group.
+fn to_group(group: &str) -> Vec<u8> {
+    let mut peer = host(9, Architecture::SoftLrp);
+    let any = match at(group) {
+        SocketAddr::V4(_) => "0.0.0.0:5",
+        SocketAddr::V6(_) => "[::]:5",
+    };
+    let id = peer.bind(at(any)).unwrap();
+    peer.send_to(NOW, id, at(group), b"all").unwrap();
+    peer.next_frame().unwrap()
+}
+
+/// The endpoint that has room receives the frame itself: no copy was made for the other.
+#[test]
+fn a_datagram_to_a_group_is_not_copied_for_an_endpoint_without_room() {
+    for architecture in Architecture::ALL {
+        for (bound, _, group) in GROUPS {
+            for behind in [0, 1] {
+                let mut host = with(1, |settings| {
+                    settings.architecture = architecture;
+                    settings.channel.packets = 1;
+                });
+                let ids = bound.map(|local| host.bind(at(local)).unwrap());
+                let arrive = |host: &mut Host| {
+                    arrive(host, to_group(group));
+                    host.process(NOW, 10);
+                };
+                arrive(&mut host);
+                host.receive(ids[1 - behind]).unwrap();
+                arrive(&mut host);
+                let datagram = host.receive(ids[1 - behind]).unwrap();
+                let is_eager = architecture == Architecture::Bsd;
+                let is_copied = !matches!(datagram.memory, endpoint::Memory::Frame(_));
+                assert!(is_eager || !is_copied, "{architecture:?}, {group}");
+                let reason = match is_eager {
+                    true => DropReason::SocketFull,
+                    false => DropReason::ChannelFull,
+                };
+                let drops = &host.endpoint_counts(ids[behind]).unwrap().drops;
+                assert_eq!((drops.of(reason), host.drops().total()), (1, 1));
+            }
+        }
     }
 }
 
@@ -794,7 +858,7 @@ proptest! {
         }
         let counts = host.counts();
         prop_assert_eq!(counts.frames_received, all);
-        prop_assert!(counts.to_channels + counts.to_control + counts.to_fragments <= all);
+        prop_assert_eq!(verdicts(&host), all);
         prop_assert!(received <= counts.to_channels);
         prop_assert!(host.drops().total() + received <= all);
         host.on_timer(NOW + Duration::from_secs(100));

@@ -2,6 +2,7 @@
 //! the kernel's stack behind the relay.
 
 use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
 use std::process::Stdio;
 
 use serde_json::Value;
@@ -27,27 +28,35 @@ fn iperf3_by_af_xdp() {
     assert_measured(&lab!(Carrier::Xdp));
 }
 
-/// Both protocols in both directions, with one connection and several.
+#[test]
+fn iperf3_by_ni_lrp() {
+    require!("iperf3");
+    assert_measured(&lab!(Carrier::NiLrp));
+}
+
+/// Both protocols over both versions of IP, in both directions, with one connection and several.
 fn assert_measured(lab: &Lab) {
     let (_server, _output) = server(lab);
-    let [address, _] = ADDRESSES;
-    let listen = format!("{address}:5201");
-    let arguments = ["--listen", &listen, "--upstream", "127.0.0.1:5201"];
-    let _relay = lab.start("relay", &arguments, 1);
-    for words in [
-        "-u -b 20M -t 2",
-        "-u -b 20M -t 2 -R",
-        "-t 1 -P 2",
-        "-t 1 -P 2 -R",
-    ] {
-        let report = client(lab, address, words);
-        let end = &report["end"];
-        let received = end.get("sum_received").unwrap_or(&end["sum"]);
-        let bytes = received["bytes"].as_u64();
-        assert!(bytes > Some(100_000), "{words}: {report}");
-        if words.starts_with("-u") {
-            let lost = end["sum"]["lost_percent"].as_f64();
-            assert!(lost.is_some_and(|lost| lost < 50.0), "{words}: {report}");
+    for address in ADDRESSES {
+        let listen = SocketAddr::new(address.parse().expect("an address"), 5201).to_string();
+        let arguments = ["--listen", &listen, "--upstream", "127.0.0.1:5201"];
+        let _relay = lab.start("relay", &arguments, 1);
+        for words in [
+            "-u -b 20M -t 2",
+            "-u -b 20M -t 2 -R",
+            "-t 1 -P 2",
+            "-t 1 -P 2 -R",
+        ] {
+            let report = client(lab, address, words);
+            let end = &report["end"];
+            let received = end.get("sum_received").unwrap_or(&end["sum"]);
+            let bytes = received["bytes"].as_u64();
+            assert!(bytes > Some(100_000), "{address} {words}: {report}");
+            if words.starts_with("-u") {
+                let lost = end["sum"]["lost_percent"].as_f64();
+                let is_low = lost.is_some_and(|lost| lost < 50.0);
+                assert!(is_low, "{address} {words}: {report}");
+            }
         }
     }
 }

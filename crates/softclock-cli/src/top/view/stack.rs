@@ -27,6 +27,17 @@ pub(super) fn lines(text: &mut String, change: &Change<'_>) {
         });
         let _ = writeln!(text, "{title:<12} {received:>9} /s   in, {sent} /s out");
     }
+    // Absent from the page of an earlier version.
+    if change.current.has("softclock_stack_verdicts_total") {
+        let verdicts = change.rates("softclock_stack_verdicts_total", "verdict");
+        let rate: f64 = verdicts.iter().map(|(_, rate)| rate).sum();
+        let _ = writeln!(
+            text,
+            "verdicts     {:>9} /s   {}",
+            number(rate),
+            largest(verdicts)
+        );
+    }
     let bytes = change.rates("softclock_echo_bytes_total", SERVICE);
     for (service, rate) in change.rates("softclock_echo_datagrams_total", SERVICE) {
         let bytes = bytes.iter().find(|(of, _)| *of == service);
@@ -151,6 +162,10 @@ mod tests {
              softclock_stack_info{{interface=\"sc0\",mechanism=\"tap\",architecture=\"soft-lrp\"}} 1\n\
              softclock_stack_frames_total{{direction=\"received\"}} {}\n\
              softclock_stack_frames_total{{direction=\"sent\"}} {}\n\
+             softclock_stack_verdicts_total{{verdict=\"channel\"}} {}\n\
+             softclock_stack_verdicts_total{{verdict=\"control\"}} {}\n\
+             softclock_stack_verdicts_total{{verdict=\"fragment\"}} 5\n\
+             softclock_stack_verdicts_total{{verdict=\"drop\"}} {}\n\
              softclock_stack_datagrams_total{{direction=\"received\"}} {}\n\
              softclock_stack_datagrams_total{{direction=\"sent\"}} {}\n\
              softclock_stack_echoes_total {}\n\
@@ -162,6 +177,9 @@ mod tests {
              softclock_echo_bytes_total{{service=\"discard\"}} 300\n",
             25_000 * n,
             12_000 * n,
+            20_000 * n,
+            4 * n,
+            4_996 * n,
             20_000 * n,
             11_500 * n,
             2 * n,
@@ -213,6 +231,7 @@ mod tests {
         for part in [
             "stack        on sc0 by tap, soft-lrp\n",
             "packets          25.0k /s   in, 12.0k /s out\n",
+            "verdicts         25.0k /s   20.0k channel, 4996 drop, 4 control\n",
             "datagrams        20.0k /s   in, 11.5k /s out\n",
             "echo             20.0k /s   2.0MB/s\n",
             "discard              0 /s   0B/s\n",

@@ -55,6 +55,13 @@ fn packets(page: &mut MetricsPage, report: &StackReport) {
         ],
     );
     page.by(
+        "softclock_stack_verdicts_total",
+        "Frames that the device delivered, by the verdict of the demultiplexer: to the channel of a socket, to that of \
+         the stack's own packets, to that of fragments, or dropped.",
+        "verdict",
+        counts.verdicts(),
+    );
+    page.by(
         "softclock_stack_datagrams_total",
         "UDP datagrams that sockets of the stack took, and those that they sent.",
         "direction",

@@ -440,6 +440,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 at,
                 verify: Verify::Yes,
                 is_own: false,
+                is_counted: true,
             },
         );
     }

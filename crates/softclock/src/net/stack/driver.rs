@@ -443,8 +443,12 @@ impl Driver {
         let mut tcp = stack.tcp_report();
         if let Some(shared) = self.shared.get() {
             let lanes = shared.lanes().counts();
-            counts.to_channels += lanes.received.to_channels;
-            let more = lanes.received.drops.iter();
+            let received = &lanes.received;
+            counts.to_channels += received.to_channels;
+            counts.to_control += received.to_control;
+            counts.to_fragments += received.to_fragments;
+            counts.demux_drops += received.demux_drops;
+            let more = received.drops.iter();
             more.for_each(|(reason, packets)| drops.count_many(reason, packets));
             tcp.add(&lanes.tcp);
         }

@@ -289,7 +289,7 @@ impl fmt::Debug for Stack {
 }
 
 /// The counters of a stack since it was opened.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct StackReport {
     /// Frames and datagrams.

@@ -395,6 +395,7 @@ impl Shared {
         if returned.frames.len() >= MOST_RETURNED || !returned.rate.take(now) {
             drop(returned);
             counts.frames += 1;
+            counts.demux_drops += 1;
             counts.drops.count(DropReason::PortUnreachable);
             return;
         }

@@ -60,9 +60,17 @@ impl Group {
                 moved += 1;
             }
             if moved == 0 && self.stacks.iter().all(|stack| !stack.has_work()) {
+                self.assert_one_verdict_a_frame();
                 return;
             }
         }
+    }
+
+    /// Each frame of the link has one verdict, on whichever stack.
+    fn assert_one_verdict_a_frame(&self) {
+        let of_stack = |stack: &Host| stack.counts().verdicts().map(|(_, frames)| frames);
+        let verdicts: u64 = self.stacks.iter().flat_map(of_stack).sum();
+        assert_eq!(verdicts, self.stacks[0].counts().frames_received);
     }
 
     fn listen(&mut self, port: u16) -> Vec<TcpListenerId> {
@@ -169,6 +177,7 @@ fn a_port_without_a_listener_is_refused_by_each_stack() {
     }
     for stack in &group.stacks {
         assert!(stack.tcp_counts().resets_sent > 0);
+        assert!(stack.counts().to_control > 0);
     }
 }
 
@@ -200,6 +209,43 @@ fn a_path_that_is_narrower_is_found_by_each_stack() {
     let short = group.stacks[1].next_frame().unwrap();
     assert!(short.len() <= 1014, "{}", short.len());
     assert!(group.stacks[0].next_handed().is_none());
+    group.assert_one_verdict_a_frame();
+}
+
+/// A segment that a stack has no room for counts like one for a full channel.
+#[test]
+fn a_segment_that_cannot_be_handed_over_has_a_verdict() {
+    let mut group = Group::new(2);
+    group.listen(80);
+    let server = SocketAddr::from(([10, 0, 0, 1], 80));
+    let now = group.now;
+    for _ in 0..20 {
+        group.client.tcp_connect(now, None, server, None).unwrap();
+    }
+    let [link, other] = &mut group.stacks[..] else {
+        unreachable!("two stacks");
+    };
+    // The client asks for the link address first.
+    for _ in 0..2 {
+        group.client.on_timer(now);
+        while let Some(frame) = group.client.next_frame() {
+            link.on_frame(now, now, frame, Verify::Yes);
+        }
+        link.process(now, 32);
+        while let Some(frame) = link.next_frame() {
+            group.client.on_frame(now, now, frame, Verify::Yes);
+        }
+        group.client.process(now, 32);
+    }
+    let mut refused = 0;
+    while let Some((_, frame)) = link.next_handed() {
+        link.on_not_handed(&frame);
+        refused += 1;
+    }
+    assert!(refused > 0);
+    assert_eq!(link.drops().of(DropReason::ChannelFull), refused);
+    assert_eq!(other.counts().to_channels, 0);
+    group.assert_one_verdict_a_frame();
 }
 
 /// Frames that another stack has no room for have a reason of their own: the channel of no connection is full.
@@ -225,8 +271,8 @@ fn frames_that_are_not_handed_over_are_counted() {
         link.on_frame(now, now, frame, Verify::Yes);
     }
     let mut refused = 0;
-    while link.next_handed().is_some() {
-        link.on_not_handed();
+    while let Some((_, frame)) = link.next_handed() {
+        link.on_not_handed(&frame);
         refused += 1;
     }
     assert!(refused > 0);

@@ -21,7 +21,7 @@ impl Driver {
             // Before the copy.
             match lane.filter(|lane| !lane.is_full()) {
                 Some(lane) => lane.push(frame.copied()),
-                None => stack.on_not_handed(),
+                None => stack.on_not_handed(&frame),
             }
             match stack.next_handed() {
                 Some(next) => (number, frame) = next,
@@ -51,9 +51,13 @@ impl Driver {
             return;
         };
         let stack = self.stack.borrow();
+        let counts = stack.counts();
         lane.publish(LaneCounts {
             received: ReceiverCounts {
-                to_channels: stack.counts().to_channels,
+                to_channels: counts.to_channels,
+                to_control: counts.to_control,
+                to_fragments: counts.to_fragments,
+                demux_drops: counts.demux_drops,
                 drops: stack.drops().clone(),
                 ..ReceiverCounts::default()
             },
