@@ -9,6 +9,7 @@
 //! - [`Polling`]: receivers of a queue drive its receive work, instead of interrupts.
 //! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
 //! - [`HostNeighbors`]: the host's neighbors on a link, for a stack that shares the host's addresses.
+//! - [`LinkMonitor`]: the end of a link, and changes of the host's addresses on it.
 //! - [`Device`]: one of these three, opened to take the link's frames from the host, or to share the link with it.
 //!
 //! The sockets and devices have the same operations: `receive` passes up to [`BATCH`] frames that have arrived to a closure, `send`
@@ -22,6 +23,7 @@ mod cable;
 mod claim;
 mod device;
 mod host;
+mod monitor;
 mod napi;
 mod netlink;
 mod packet_socket;
@@ -41,6 +43,7 @@ pub use buffer::{Buffer, Pool};
 pub use claim::{Claim, ClaimError};
 pub use device::{Device, DeviceError, DeviceFailure};
 pub use host::{HostNeighbors, reserve_port};
+pub use monitor::{LinkChange, LinkMonitor};
 pub use packet_socket::PacketSocket;
 pub use polling::{PollSettings, Poller, Polling};
 pub use tap::Tap;
