@@ -16,6 +16,7 @@
 
 mod files;
 pub mod lab;
+mod load;
 
 use std::ffi::OsStr;
 use std::fs::{self, OpenOptions};
@@ -24,6 +25,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 pub use files::{directory, noise};
+pub use load::beside;
 
 /// The environment variable with the path of the log of skipped and partial tests. Each appends a line. The log exists
 /// because libtest hides the output of tests that pass.

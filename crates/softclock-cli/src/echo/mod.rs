@@ -116,6 +116,13 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
                 services.push((service, counts));
             }
         }
+        let sharing = stack.clone();
+        drop(softclock::spawn_local(async move {
+            loop {
+                let change = sharing.host_address_changed().await;
+                eprintln!("softclock: {change}");
+            }
+        }));
         let server = Rc::new(Server {
             pcap: Pcap::watch(&stack, &options.stack.pcap),
             stack,

@@ -1,11 +1,9 @@
 //! The end of the program: by signal, by `--duration`, by its interface, and by SIGKILL under load.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
+use rustix::process::{Signal, kill_process};
 
-use rustix::process::Signal;
-
-use crate::lab::{ADDRESSES, Carrier, eventually, lab};
+use crate::lab::{ADDRESSES, Carrier, Server, eventually, lab};
+use crate::load::{echoed, impatient, loaded};
 
 #[test]
 fn signals_end_it_with_a_summary() {
@@ -61,23 +59,12 @@ fn a_killed_server_leaves_nothing_behind() {
             before,
             "promiscuous, or with an XDP program"
         );
-        let is_over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            for port in [7, 9] {
-                let socket = lab.socket("10.78.0.7", port);
-                let is_over = &is_over;
-                scope.spawn(move || {
-                    while !is_over.load(Ordering::Relaxed) {
-                        let _ = socket.send(&[1; 200]);
-                    }
-                });
-            }
+        loaded(&lab, || {
             // The load is there when some of it was echoed.
             for _ in 0..20 {
                 assert_eq!(lab.ping("10.78.0.2", 1, ""), 1, "the host's own traffic");
             }
             server.kill();
-            is_over.store(true, Ordering::Relaxed);
         });
         lab.await_link_state(&before);
         for address in ["10.78.0.2", "fd78::2"] {
@@ -99,7 +86,11 @@ fn the_tap_device_goes_with_a_killed_server() {
     let lab = lab!(Carrier::Tap);
     let server = lab.serve(&[]);
     lab.assert_answers();
-    server.kill();
+    loaded(&lab, || {
+        let socket = impatient(&lab, ADDRESSES[0]);
+        (0..20).for_each(|number| echoed(&socket, number));
+        server.kill();
+    });
     eventually(|| !lab.run("ip link show client").status.success());
     let _server = lab.serve(&[]);
     lab.assert_answers();
@@ -117,36 +108,44 @@ fn it_ends_when_its_interface_is_deleted() {
             Carrier::Tap => "client",
             _ => "host",
         };
-        let (errors, summary) = server.fail();
-        assert!(
-            errors.contains(&format!("{name} is gone")),
-            "{carrier:?}: {errors}"
-        );
-        assert_eq!(errors.lines().count(), 1, "{errors}");
-        assert_eq!(summary["pings"], 4, "{summary}");
+        assert_gone(server, name, carrier);
     }
 }
 
-/// The host's traffic over a shared interface is the same with the server and without it.
+/// Waits for the end of a server whose interface has this name and is gone.
+fn assert_gone(server: Server, name: &str, carrier: Carrier) {
+    let (errors, summary) = server.fail();
+    let expected = format!("{name} is gone");
+    assert!(errors.contains(&expected), "{carrier:?}: {errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert_eq!(summary["pings"], 4, "{summary}");
+}
+
 #[test]
-fn the_hosts_traffic_is_untouched() {
+fn it_ends_when_its_interface_is_moved_to_another_namespace() {
     for carrier in Carrier::SHARED {
         let lab = lab!(carrier);
         let server = lab.serve(&[]);
         lab.assert_answers();
-        for address in ["10.78.0.2", "fd78::2"] {
-            for size in [0, 56, 1472, 5000] {
-                let replies = lab.ping(address, 2, &format!("-s {size}"));
-                assert_eq!(replies, 2, "{address} -s {size}");
-            }
-            let socket = lab.socket(address, 7);
-            socket.send(b"hello").expect("a datagram leaves");
-            let error = socket
-                .recv(&mut [0; 16])
-                .expect_err("the host has no echo service");
-            assert_eq!(error.kind(), std::io::ErrorKind::ConnectionRefused);
-        }
-        let summary = server.end();
-        assert_eq!(summary["echo"]["datagrams"], ADDRESSES.len());
+        let target = lab.client().id();
+        lab.configure(&format!("ip link set host netns {target}"));
+        assert_gone(server, "host", carrier);
+    }
+}
+
+/// The kernel loses the report of the end, behind others that the server has had no time for.
+#[test]
+fn it_ends_when_the_report_of_the_end_is_lost() {
+    for carrier in [Carrier::Xdp, Carrier::NiLrp] {
+        let lab = lab!(carrier);
+        let server = lab.serve(&[]);
+        lab.assert_answers();
+        kill_process(server.pid(), Signal::STOP).expect("our own child");
+        let alias = |number| format!("link set host alias {number}\n");
+        let mut storm: String = (0..2000).map(alias).collect();
+        storm.push_str("link delete host\n");
+        lab.server.batch("ip", &storm).expect("links change");
+        kill_process(server.pid(), Signal::CONT).expect("our own child");
+        assert_gone(server, "host", carrier);
     }
 }

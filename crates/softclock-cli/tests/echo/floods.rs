@@ -98,12 +98,7 @@ fn assert_survives(lab: &Lab, program: &str, floods: &Floods) {
     let more = resident_kb(&server).saturating_sub(before);
     assert!(more < 16 << 10, "{more} KiB");
     lab.assert_answers();
-    // AF_XDP does not report that an interface was deleted; the server looks once a second.
-    let most_wakeups = match lab.carrier {
-        Carrier::Tap | Carrier::Packet => 0,
-        Carrier::Xdp | Carrier::NiLrp => 2,
-    };
-    assert!(is_idle(&server, most_wakeups));
+    assert!(is_idle(&server));
     lab.assert_answers();
     let summary = server.end();
     for (words, reasons) in floods {

@@ -8,6 +8,13 @@ use softclock_testing::require;
 
 use crate::lab::{ADDRESSES, Carrier, Lab, assert_returned, eventually, lab};
 
+/// The host's own addresses on the interface.
+const HOST: [&str; 2] = ["10.78.0.2", "fd78::2"];
+
+fn await_ping(lab: &Lab, address: &str) {
+    eventually(|| lab.ping(address, 1, "-W 0.2") == 1);
+}
+
 #[test]
 fn it_answers_again_when_the_interface_is_up_again() {
     for carrier in Carrier::ALL {
@@ -23,12 +30,17 @@ fn it_answers_again_when_the_interface_is_up_again() {
             assert_eq!(lab.ping("10.78.0.7", 1, "-W 0.05"), 0);
             lab.configure(&format!("ip link set {link} up"));
             // Going down flushes addresses of IPv6.
-            if carrier == Carrier::Tap {
-                lab.configure("ip addr add fd78::1/64 dev client nodad");
+            match carrier {
+                Carrier::Tap => lab.configure("ip addr add fd78::1/64 dev client nodad"),
+                _ => lab.configure("ip addr add fd78::2/64 dev host nodad"),
             }
-            eventually(|| lab.ping("10.78.0.7", 1, "-W 0.2") == 1);
-            eventually(|| lab.ping("fd78::7", 1, "-W 0.2") == 1);
+            ADDRESSES
+                .iter()
+                .for_each(|address| await_ping(&lab, address));
             lab.assert_answers();
+            if carrier != Carrier::Tap {
+                HOST.iter().for_each(|address| await_ping(&lab, address));
+            }
         }
         let summary = server.end();
         assert_eq!(summary["interface"], link);
@@ -44,8 +56,50 @@ fn it_answers_again_when_the_carrier_is_back() {
         lab.configure_client("ip link set client down");
         lab.configure_client("ip link set client up");
         lab.configure_client("ip addr add fd78::1/64 dev client nodad");
-        eventually(|| lab.ping("fd78::7", 1, "-W 0.2") == 1);
+        await_ping(&lab, "fd78::7");
         lab.assert_answers();
+        HOST.iter().for_each(|address| await_ping(&lab, address));
+        server.end();
+    }
+}
+
+/// The host's own addresses on the interface are removed and added again.
+#[test]
+fn it_answers_while_the_hosts_addresses_are_away() {
+    for carrier in Carrier::SHARED {
+        let lab = lab!(carrier);
+        let server = lab.serve(&[]);
+        lab.assert_answers();
+        for (address, words) in [
+            ("10.78.0.2", "10.78.0.2/24 dev host"),
+            ("fd78::2", "fd78::2/64 dev host"),
+        ] {
+            lab.configure(&format!("ip addr del {words}"));
+            assert_eq!(lab.ping(address, 1, "-W 0.2"), 0, "{carrier:?}");
+            lab.assert_answers();
+            lab.configure(&format!("ip addr add {words}"));
+            lab.assert_answers();
+            await_ping(&lab, address);
+        }
+        server.end();
+    }
+}
+
+/// The kernel reports the end of a bridge's port much as that of the link itself.
+#[test]
+fn it_answers_after_the_interface_has_left_a_bridge() {
+    for carrier in Carrier::SHARED {
+        let lab = lab!(carrier);
+        let server = lab.serve(&[]);
+        lab.assert_answers();
+        let bridge = lab.server.run("ip link add name bridge type bridge");
+        if let Err(reason) = bridge {
+            softclock_testing::skip!("no bridge: {reason}");
+        }
+        lab.configure("ip link set host master bridge");
+        lab.configure("ip link set host nomaster");
+        lab.assert_answers();
+        HOST.iter().for_each(|address| await_ping(&lab, address));
         server.end();
     }
 }
@@ -87,9 +141,9 @@ fn it_answers_again_when_the_peers_addresses_are_back() {
             }
             is_over.store(true, Ordering::Relaxed);
         });
-        for address in ADDRESSES {
-            eventually(|| lab.ping(address, 1, "-W 0.2") == 1);
-        }
+        ADDRESSES
+            .iter()
+            .for_each(|address| await_ping(&lab, address));
         lab.assert_answers();
         server.end();
     }
@@ -143,6 +197,38 @@ fn frames_to_the_mtu_return() {
             (&summary["lost"], &summary["refused"]),
             (&0.into(), &0.into()),
             "{summary}"
+        );
+    }
+}
+
+/// The device exists only while the server runs, whose own frames have the MTU at its start.
+#[test]
+fn frames_to_the_mtu_return_over_a_tap_device() {
+    for mtu in [1280, 3000, 9000] {
+        let lab = lab!(Carrier::Tap);
+        let server = lab.serve(&[]);
+        set_mtu(&lab, mtu);
+        assert_frames_to_the_mtu(&lab, mtu);
+        let summary = server.end();
+        assert_eq!(summary["refused"], 0, "{summary}");
+    }
+}
+
+/// The MTU of a running server's link may grow: longer frames arrive, and are answered in frames of the former MTU.
+#[test]
+fn an_mtu_that_grows_lets_longer_frames_arrive() {
+    for carrier in Carrier::ALL {
+        let lab = lab!(carrier);
+        let server = lab.serve(&[]);
+        lab.assert_answers();
+        // The longest frames of AF_XDP are shorter than 4 KiB.
+        set_mtu(&lab, 3000);
+        assert_frames_to_the_mtu(&lab, 3000);
+        let summary = server.end();
+        assert_eq!(
+            (&summary["lost"], &summary["refused"]),
+            (&0.into(), &0.into()),
+            "{carrier:?}: {summary}"
         );
     }
 }

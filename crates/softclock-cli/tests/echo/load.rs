@@ -7,28 +7,35 @@ use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
+use softclock_testing::beside;
 
 use crate::frame::V4;
 use crate::lab::{ADDRESSES, Carrier, Lab, Server, dropped, eventually, lab};
 
 /// Calls `f` while datagrams flood the discard service.
-fn flooded<R>(lab: &Lab, f: impl FnOnce() -> R) -> R {
-    let is_over = AtomicBool::new(false);
+pub(crate) fn flooded<R>(lab: &Lab, f: impl FnOnce() -> R) -> R {
     let sent = AtomicU64::new(0);
     let socket = lab.socket("10.78.0.7", 9);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_over.load(Ordering::Relaxed) {
-                // A full queue of the sender, and errors of the network, do not end the flood.
-                let _ = socket.send(&[0; 18]);
-                sent.fetch_add(1, Ordering::Relaxed);
-            }
-        });
+    let send = || {
+        // A full queue of the sender, and errors of the network, do not end the flood.
+        let _ = socket.send(&[0; 18]);
+        sent.fetch_add(1, Ordering::Relaxed);
+    };
+    beside([send], || {
         eventually(|| sent.load(Ordering::Relaxed) > 1000);
-        let result = f();
-        is_over.store(true, Ordering::Relaxed);
-        result
+        f()
     })
+}
+
+/// Calls `f` while a thread each sends datagrams to both services.
+pub(crate) fn loaded<R>(lab: &Lab, f: impl FnOnce() -> R) -> R {
+    let sockets = [7, 9].map(|port| lab.socket("10.78.0.7", port));
+    let senders = sockets.iter().map(|socket| {
+        || {
+            let _ = socket.send(&[1; 200]);
+        }
+    });
+    beside(senders, f)
 }
 
 /// The summary of a server that answers to a client during a flood. Some frames are lost in the device before the
@@ -52,7 +59,12 @@ fn served_during_a_flood(lab: &Lab, arguments: &[&str]) -> Value {
 
 /// A socket to the echo service that waits for an answer only shortly, to ask again.
 pub(crate) fn impatient(lab: &Lab, address: &str) -> std::net::UdpSocket {
-    let socket = lab.socket(address, 7);
+    impatient_at(lab, address, 7)
+}
+
+/// A socket to this port that waits for an answer only shortly.
+pub(crate) fn impatient_at(lab: &Lab, address: &str, port: u16) -> std::net::UdpSocket {
+    let socket = lab.socket(address, port);
     let patience = Some(Duration::from_millis(100));
     socket.set_read_timeout(patience).expect("a socket");
     socket

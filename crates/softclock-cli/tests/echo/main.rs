@@ -6,6 +6,7 @@ mod ending;
 mod errors;
 mod floods;
 mod frame;
+mod host;
 mod idle;
 mod lab;
 mod links;

@@ -1,10 +1,13 @@
 //! A stack at the addresses of the host: the host keeps all ports but those that are served.
 
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::process::{Command, Output, Stdio};
 use std::thread;
 use std::time::Duration;
+
+use softclock_testing::beside;
 
 use crate::lab::{Carrier, Lab, PATIENCE, Server, content, eventually, lab};
 
@@ -42,6 +45,12 @@ fn add_far_client(lab: &Lab) {
 
 fn get(lab: &Lab, words: &str) -> Output {
     lab.curl(&format!("-g {words}"))
+}
+
+/// Asserts that the small file is served at the host's address.
+fn assert_serves(lab: &Lab) {
+    let output = get(lab, &format!("http://{HOST}/small"));
+    assert!(output.stdout == content(1024), "{output:?}");
 }
 
 /// Sends a line to a listener of the host's kernel at this port, and reads it back.
@@ -138,15 +147,73 @@ fn a_killed_server_gives_the_port_back() {
     let before = lab.link_state();
     assert!(is_refused(&lab));
     let server = serve(&lab);
-    let output = get(&lab, &format!("http://{HOST}/small"));
-    assert!(output.stdout == content(1024), "{output:?}");
-    server.kill();
+    assert_serves(&lab);
+    beside(loads(&lab), || {
+        (0..5).for_each(|_| assert_serves(&lab));
+        server.kill();
+    });
     eventually(|| lab.link_state() == before);
     assert!(is_refused(&lab));
     assert_kernel_serves(&lab, 80);
     let _again = serve(&lab);
-    let output = get(&lab, &format!("http://{HOST}/small"));
-    assert!(output.stdout == content(1024), "{output:?}");
+    assert_serves(&lab);
+}
+
+/// Two clients that get a part of the large file again and again.
+fn loads(lab: &Lab) -> impl Iterator<Item = impl FnMut() + Send> {
+    let entries = [(); 2].map(|()| lab.client().entry().expect("a namespace"));
+    entries.into_iter().map(|entry| {
+        let mut entry = Some(entry);
+        move || {
+            if let Some(entry) = entry.take() {
+                entry.enter().expect("a namespace");
+            }
+            // The server may be gone.
+            let _ = get_a_part();
+        }
+    })
+}
+
+fn get_a_part() -> std::io::Result<()> {
+    let address = SocketAddr::from(([10, 78, 0, 2], 80));
+    let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+    stream.set_read_timeout(Some(Duration::from_millis(100)))?;
+    stream.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")?;
+    stream.read_exact(&mut [0; 65_536])
+}
+
+/// The host removes its address while it is shared, and has it again.
+#[test]
+fn a_removed_address_is_reported_and_served_when_it_is_back() {
+    let lab = lab!(Carrier::Xdp);
+    let log = lab.path("log");
+    let mut command = command(&lab, &["--listen", ":80"]);
+    command.stderr(File::create(&log).expect("a directory"));
+    let _server = lab.start(command);
+    let count = |words: &str| {
+        let text = fs::read_to_string(&log).expect("it is there");
+        text.matches(words).count()
+    };
+    for times in 1..=2 {
+        assert_serves(&lab);
+        lab.server
+            .run("ip addr del 10.78.0.2/24 dev host")
+            .expect("a link");
+        eventually(|| count("the host has removed 10.78.0.2:") == times);
+        assert_eq!(count("the host has 10.78.0.2 again"), times - 1);
+        // Others do not count.
+        for verb in ["add", "del"] {
+            let other = format!("ip addr {verb} 10.79.0.2/24 dev host");
+            lab.server.run(&other).expect("a link");
+        }
+        lab.server
+            .run("ip addr add 10.78.0.2/24 dev host")
+            .expect("a link");
+        eventually(|| count("the host has 10.78.0.2 again") == times);
+    }
+    assert_serves(&lab);
+    let counts = ["the host has removed", "10.78.0.2 again", "10.79.0.2"].map(count);
+    assert_eq!(counts, [2, 2, 0]);
 }
 
 #[test]

@@ -166,22 +166,24 @@ fn a_proxy_connects_by_its_stack() {
 
 #[test]
 fn an_idle_server_with_connections_does_not_wake_up() {
-    let lab = lab!(Carrier::Packet);
-    let server = lab.serve(&["--idle-timeout", "60s"]);
-    let mut open: Vec<_> = (0..20).map(|_| lab.connect()).collect();
-    for stream in &mut open {
-        stream
-            .write_all(b"GET /small HTTP/1.1\r\nHost: a\r\n\r\n")
-            .expect("it is open");
-        stream.read_exact(&mut [0; 1024]).expect("it answers");
+    for carrier in Carrier::ALL {
+        let lab = lab!(carrier);
+        let server = lab.serve(&["--idle-timeout", "60s"]);
+        let mut open: Vec<_> = (0..20).map(|_| lab.connect()).collect();
+        for stream in &mut open {
+            stream
+                .write_all(b"GET /small HTTP/1.1\r\nHost: a\r\n\r\n")
+                .expect("it is open");
+            stream.read_exact(&mut [0; 1024]).expect("it answers");
+        }
+        // The messages of neighbors wake any server, so a few seconds are tried.
+        let is_idle = (0..6).any(|_| {
+            let before = wakeups(&server);
+            thread::sleep(Duration::from_secs(1));
+            wakeups(&server) - before == 0
+        });
+        assert!(is_idle, "{carrier:?}");
     }
-    // The messages of neighbors wake any server, so a few seconds are tried.
-    let is_idle = (0..6).any(|_| {
-        let before = wakeups(&server);
-        thread::sleep(Duration::from_secs(1));
-        wakeups(&server) - before == 0
-    });
-    assert!(is_idle);
 }
 
 /// The times that the server's threads have slept and been woken so far.

@@ -275,6 +275,13 @@ impl Server {
                     let end = captured.capture_ended().await;
                     tracing::error!("the capture ends, and the server goes on: {end}");
                 });
+                let sharing = stack.clone();
+                softclock::spawn_local(async move {
+                    loop {
+                        let change = sharing.host_address_changed().await;
+                        tracing::warn!("{change}");
+                    }
+                });
                 softclock::spawn_local(async move {
                     let error = stack.ended().await;
                     tracing::error!("{error}: its addresses are served no more");

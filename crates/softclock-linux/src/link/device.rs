@@ -259,7 +259,7 @@ impl Device {
     }
 
     /// Whether an error of [`receive`](Self::receive) or [`send`](Self::send) says that the interface was deleted. Only
-    /// TAP devices report it so; other interfaces must be looked up ([`Link::exists`]).
+    /// TAP devices report it so; for other interfaces there is [`LinkMonitor`](super::LinkMonitor).
     pub fn is_deletion(&self, error: &io::Error) -> bool {
         matches!(self, Self::Tap(_)) && error.raw_os_error() == Some(libc::EBADFD)
     }

@@ -252,7 +252,7 @@ pub fn reserve_port(transport: Transport, address: SocketAddr) -> io::Result<Own
     Ok(socket)
 }
 
-fn route_socket(flags: SocketFlags) -> io::Result<OwnedFd> {
+pub(super) fn route_socket(flags: SocketFlags) -> io::Result<OwnedFd> {
     // Without a protocol: NETLINK_ROUTE is 0.
     Ok(socket_with(
         AddressFamily::NETLINK,
@@ -295,7 +295,7 @@ const STALE: u16 = 4;
 /// REACHABLE, STALE, DELAY, PROBE, NOARP, PERMANENT.
 const VALID: u16 = 0x2 | STALE | 0x8 | 0x10 | 0x40 | 0x80;
 
-const BUFFER_BYTES: usize = 32 << 10;
+pub(super) const BUFFER_BYTES: usize = 32 << 10;
 
 #[cfg(test)]
 mod tests;

@@ -7,6 +7,7 @@
 //! - [`XdpChannels`]: receives frames by AF_XDP into a bounded channel for each endpoint.
 //! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
 //! - [`HostNeighbors`]: the host's neighbors on a link, for a stack that shares the host's addresses.
+//! - [`LinkMonitor`]: the end of a link, and changes of the host's addresses on it.
 //! - [`Device`]: a link by AF_PACKET or AF_XDP, or a TAP device. Takes the link's frames from the host, or shares the
 //!   link with it.
 //!
@@ -26,6 +27,7 @@ mod device;
 #[cfg(feature = "experiments")]
 mod generic_netlink;
 mod host;
+mod monitor;
 #[cfg(feature = "experiments")]
 mod napi;
 mod netlink;
@@ -47,6 +49,7 @@ pub use buffer::{Buffer, Pool};
 pub use claim::{Claim, ClaimError};
 pub use device::{Device, DeviceError, DeviceFailure};
 pub use host::{HostNeighbors, reserve_port};
+pub use monitor::{LinkChange, LinkMonitor};
 pub use packet_socket::PacketSocket;
 #[cfg(feature = "experiments")]
 pub use polling::{PollSettings, Poller, Polling};

@@ -21,8 +21,16 @@ use super::napi::{Deferral, Napi};
 use crate::clock::set_timer_slack_ns;
 
 /// Polling of a link's queue by its receivers. Ends when this value and all of its [`Poller`]s are dropped; the link's
-/// interrupts then are as before. They are, too, when the process is killed, if the link's driver is veth, whose receive
-/// work ends with the XDP program.
+/// interrupts then are as before.
+///
+/// If the process is killed, nothing undoes the settings. With veth they end nevertheless, since the receive work ends with
+/// the XDP program. The receive work of hardware drivers goes on with them: the next frame after each burst may wait for
+/// [`PollSettings::timeout`]. An administrator resets them for all queues of the link, to the kernel's defaults:
+///
+/// ```console
+/// # echo 0 > /sys/class/net/eth0/napi_defer_hard_irqs
+/// # echo 0 > /sys/class/net/eth0/gro_flush_timeout
+/// ```
 ///
 /// Open the link first: the receive work of some links begins with the XDP program.
 ///

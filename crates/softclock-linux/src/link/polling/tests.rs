@@ -1,14 +1,18 @@
 //! Polling over a veth pair: frames sent by AF_PACKET on one end, received by AF_XDP on the other.
 
-use std::io;
+use std::io::{self, BufRead, BufReader};
+use std::net::UdpSocket;
+use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use softclock_testing::lab::{Namespace, connect};
 use softclock_wire::packet::Offload;
 
 use super::{PollSettings, Poller, Polling};
 use crate::link::cable::{Cable, cable, frame};
-use crate::link::{Copies, PacketSocket, XdpFilter, XdpSettings, XdpSocket};
+use crate::link::napi::{Deferral, Napi};
+use crate::link::{Copies, Link, PacketSocket, XdpFilter, XdpSettings, XdpSocket};
 
 struct Setup {
     poller: Poller,
@@ -178,3 +182,147 @@ fn the_link_is_as_before_when_polling_ends() {
     assert_eq!(again.0.before.timeout, Duration::ZERO);
     drop((again, socket));
 }
+
+const HOST: &str = "10.77.0.1";
+const STACK: &str = "10.77.0.9";
+
+/// The host with the link `near`, whose neighbor sends frames for the stack to the host's link address.
+fn hosts() -> Result<[Namespace; 2], String> {
+    let [near, far] = [Namespace::new()?, Namespace::new()?];
+    let linked = || -> io::Result<()> {
+        near.disable_ipv6()?;
+        far.disable_ipv6()?;
+        connect((&near, "near"), (&far, "far"))?;
+        let address = "02:00:5e:10:00:01";
+        near.run(&format!("ip link set near address {address}"))?;
+        near.run(&format!("ip addr add {HOST}/24 dev near"))?;
+        far.run("ip addr add 10.77.0.2/24 dev far")?;
+        far.run(&format!("ip neigh add {STACK} lladdr {address} dev far"))
+    };
+    linked().map_err(|error| error.to_string())?;
+    Ok([near, far])
+}
+
+fn settings() -> XdpSettings {
+    XdpSettings {
+        copies: Copies::Allowed,
+        queue: None,
+        filter: XdpFilter::Addresses(vec![STACK.parse().unwrap()]),
+    }
+}
+
+/// The delay of interrupts of `near`, which has an XDP program.
+fn deferral(near: &Namespace) -> Deferral {
+    let read = || Napi::of_queue(&Link::named("near").unwrap(), 0)?.deferral();
+    near.inside(read).unwrap().unwrap()
+}
+
+fn state(near: &Namespace) -> String {
+    let mut show = near.command("ip");
+    let output = show.args(["-details", "link", "show", "near"]).output();
+    String::from_utf8(output.unwrap().stdout).unwrap()
+}
+
+/// Sends a datagram from one of the host's sockets to its neighbor's, and back.
+fn exchange([near, far]: [&UdpSocket; 2]) {
+    for (from, to) in [(near, far), (far, near)] {
+        from.send_to(b"between hosts", to.local_addr().unwrap())
+            .unwrap();
+        let mut buffer = [0; 64];
+        let (length, _) = to.recv_from(&mut buffer).unwrap();
+        assert_eq!(&buffer[..length], b"between hosts");
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_the_link_as_it_was() {
+    softclock_testing::require!("ip", "unshare", "nsenter");
+    let [near, far] = match hosts() {
+        Ok(hosts) => hosts,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let socket = |address| {
+        let socket = UdpSocket::bind((address, 0)).unwrap();
+        socket.set_read_timeout(Some(LONG / 6)).unwrap();
+        socket
+    };
+    let near_socket = near.inside(|| socket(HOST)).unwrap();
+    let far_socket = far.inside(|| socket("10.77.0.2")).unwrap();
+    let pair = [&near_socket, &far_socket];
+    exchange(pair);
+    let before = state(&near);
+    let program = std::env::current_exe().unwrap();
+    let mut child = near.command(program.to_str().unwrap());
+    // Names of tests are without that of the crate.
+    let (_, poller) = POLLER.split_once("::").unwrap();
+    child
+        .args(["--exact", "--nocapture", poller])
+        .env(POLLS, "1");
+    let mut child = Killed(child.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    if !lines.any(|line| line.unwrap().ends_with(POLLING)) {
+        assert!(child.0.wait().unwrap().success());
+        softclock_testing::skip!("AF_XDP or polling by NAPI id cannot be used here");
+    }
+    assert_eq!(deferral(&near).timeout, LONG);
+    assert!(state(&near).contains("prog/xdp"));
+    // The polls receive the host's frames, too. Behind a flood the link's ring would lose them.
+    exchange(pair);
+    for _ in 0..2000 {
+        far_socket.send_to(b"to the stack", (STACK, 7)).unwrap();
+    }
+    drop(child);
+    let begun = Instant::now();
+    while state(&near) != before {
+        assert!(begun.elapsed() < LONG, "{}", state(&near));
+        thread::sleep(Duration::from_millis(5));
+    }
+    exchange(pair);
+    // The next program has receive work with the settings of the kernel.
+    let open = || XdpSocket::open(&Link::named("near").unwrap(), settings());
+    let _again = near.inside(open).unwrap().unwrap();
+    let reset = Deferral {
+        rounds: 0,
+        timeout: Duration::ZERO,
+    };
+    assert_eq!(deferral(&near), reset);
+    exchange(pair);
+}
+
+/// The child process of the test above: polls until killed.
+#[test]
+fn a_process_that_polls() {
+    if std::env::var_os(POLLS).is_none() {
+        return;
+    }
+    let link = Link::named("near").unwrap();
+    let Ok(socket) = XdpSocket::open(&link, settings()) else {
+        return;
+    };
+    let polling = match Polling::of_queue(&link, 0, PollSettings { timeout: LONG }) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => return,
+        polling => polling.unwrap(),
+    };
+    let mut poller = polling.poller(&socket).unwrap();
+    println!("{POLLING}");
+    let begun = Instant::now();
+    while begun.elapsed() < LONG {
+        while socket.receive(|_| ()).is_ok() {}
+        poller.poll().unwrap();
+    }
+}
+
+/// A process that is killed when this is dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The variable that makes a process of the tests such a child.
+const POLLS: &str = "SOFTCLOCK_POLLS";
+const POLLER: &str = concat!(module_path!(), "::a_process_that_polls");
+const POLLING: &str = "it polls";

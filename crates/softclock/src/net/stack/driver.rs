@@ -4,6 +4,7 @@ mod captured;
 mod host;
 mod lanes;
 mod members;
+mod news;
 mod rings;
 mod tcp;
 
@@ -18,7 +19,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use softclock_core::{Clock, Instant, SourceId};
-use softclock_linux::link::{BATCH, Buffer, Claim, Link, Pool, Received, Refused};
+use softclock_linux::link::{BATCH, Buffer, Claim, Link, LinkMonitor, Pool, Received, Refused};
 use softclock_linux::readiness::Readiness;
 use softclock_net::checksum::Verify;
 use softclock_net::link::LinkAddress;
@@ -39,6 +40,7 @@ use crate::runtime::inner::Inner;
 use crate::runtime::sources::Sources;
 use crate::time::Sleep;
 use host::Host;
+use news::News;
 pub(super) use tcp::ends;
 
 /// What a driver is made of.
@@ -46,6 +48,8 @@ pub(super) struct Parts {
     pub(super) link: Link,
     pub(super) opened: Opened,
     pub(super) claim: Option<Claim>,
+    /// Reports the end of the link, if the device does not.
+    pub(super) monitor: Option<LinkMonitor>,
     pub(super) stack: Stack<Buffer>,
     pub(super) capture: Option<Capture>,
     /// If the stack shares the host's addresses.
@@ -79,8 +83,6 @@ pub(crate) struct Driver {
     waker: RefCell<Option<Waker>>,
     /// The time for which the task of the driver has set its timer.
     armed: Cell<Instant>,
-    /// The time of the last look whether the link exists.
-    looked: Cell<Instant>,
     /// The tasks that wait for the end.
     ended: RefCell<Vec<Waker>>,
     is_gone: Cell<bool>,
@@ -96,6 +98,7 @@ pub(crate) struct Driver {
     lost: Cell<u64>,
     refused: Cell<u64>,
     capture: Option<Arc<Capture>>,
+    news: Option<News>,
     host: Option<Host>,
 }
 
@@ -129,6 +132,12 @@ impl EachTurn for Wakeups {
 
 impl Driver {
     pub(super) fn new(parts: Parts) -> io::Result<Rc<Self>> {
+        let shared = match &parts.host {
+            Some(_) => parts.stack.routes().addresses(),
+            None => &[],
+        };
+        let watch = |monitor| News::watch(monitor, shared);
+        let news = parts.monitor.map(watch).transpose()?;
         Ok(Rc::new(Self {
             interface: Interface::watch(parts.opened)?,
             link: parts.link,
@@ -144,7 +153,6 @@ impl Driver {
             ends_turn: Cell::new(false),
             waker: RefCell::default(),
             armed: Cell::new(Instant::FAR_FUTURE),
-            looked: Cell::new(Instant::ORIGIN),
             ended: RefCell::default(),
             is_gone: Cell::new(false),
             shared: OnceCell::new(),
@@ -155,6 +163,7 @@ impl Driver {
             lost: Cell::new(0),
             refused: Cell::new(0),
             capture: parts.capture.map(Arc::new),
+            news,
             host: parts.host.map(Host::watch).transpose()?,
         }))
     }
@@ -197,6 +206,9 @@ impl Driver {
     /// up with what is demultiplexed for them; under overload, frames are lost in the device, before any work here.
     fn poll(&self, cx: &mut Context<'_>, mut sleep: Pin<&mut Sleep>) -> Poll<()> {
         self.waker.replace(Some(cx.waker().clone()));
+        if self.poll_gone(cx).is_ready() {
+            return Poll::Ready(());
+        }
         let received = self
             .interface
             .poll_receive(cx, |now, received| match received {
@@ -236,7 +248,8 @@ impl Driver {
             return Poll::Pending;
         }
         self.poll_room(cx);
-        self.poll_timer(cx, sleep.as_mut(), now)
+        self.poll_timer(cx, sleep.as_mut(), now);
+        Poll::Pending
     }
 
     /// Waits until the device has room for the frames that it refused.
@@ -247,30 +260,17 @@ impl Driver {
         }
     }
 
-    /// Waits for the next timeout of the stack, and for the next look at the link.
-    fn poll_timer(
-        &self,
-        cx: &mut Context<'_>,
-        mut sleep: Pin<&mut Sleep>,
-        now: Instant,
-    ) -> Poll<()> {
+    /// Waits for the next timeout of the stack, and for the next look at what frames wait for.
+    fn poll_timer(&self, cx: &mut Context<'_>, mut sleep: Pin<&mut Sleep>, now: Instant) {
         let interface = &self.interface;
         // Before it is set anew: this turn may be the timer's.
         if sleep.as_mut().poll(cx).is_ready() {
-            // Timers of connections fire more often than the link needs a look.
-            let is_look_due = now.since(self.looked.get()) >= LINK_PAUSE;
-            if interface.ends_silently() && is_look_due {
-                self.looked.set(now);
-                if !self.link.exists() {
-                    return Poll::Ready(());
-                }
-            }
             interface.flush();
             self.look_at_rings();
         }
         let pause = match interface.is_behind() || !self.leaving.borrow().is_empty() {
             true => Some(ROOM_PAUSE),
-            false => interface.ends_silently().then_some(LINK_PAUSE),
+            false => self.has_waiting_rings().then_some(RING_PAUSE),
         };
         let next = self.stack.borrow().next_timeout();
         let next = next.into_iter().chain(pause.map(|pause| now + pause)).min();
@@ -280,7 +280,6 @@ impl Driver {
         if sleep.as_mut().poll(cx).is_ready() {
             cx.waker().wake_by_ref();
         }
-        Poll::Pending
     }
 
     fn on_frame(&self, stack: &mut Stack<Buffer>, now: Instant, received: Received) {
@@ -526,5 +525,5 @@ const MOST_UNSENT_CALLS: u32 = 16;
 /// The pause before retrying a link that had no room.
 const ROOM_PAUSE: Duration = Duration::from_micros(100);
 
-/// The pause between two looks whether the link still exists.
-const LINK_PAUSE: Duration = Duration::from_secs(1);
+/// The pause before a look whether the frames that wait in rings are lost.
+const RING_PAUSE: Duration = Duration::from_secs(1);

@@ -194,15 +194,6 @@ impl Interface {
         }
     }
 
-    /// Whether the kernel does not report that the link was deleted, so that it must be looked up from time to time.
-    pub(super) fn ends_silently(&self) -> bool {
-        match self {
-            Self::Device(device) => matches!(device.descriptor(), Device::Xdp(..)),
-            Self::Channels(_) => true,
-            Self::Lane(_) => false,
-        }
-    }
-
     /// Whether this error of [`poll_receive`](Self::poll_receive) means that the link is gone. A link that is down may
     /// come up again.
     pub(super) fn is_end(&self, link: &Link, error: &io::Error) -> bool {

@@ -86,6 +86,7 @@ impl StackShare {
                 link: self.0.link.clone(),
                 opened: Opened::Lane(lane),
                 claim: None,
+                monitor: None,
                 stack,
                 capture: None,
                 host: None,

@@ -273,7 +273,17 @@ impl Stack {
         self.0.finish_capture();
     }
 
-    /// Completes when the interface is deleted. Sockets of the stack receive nothing more then.
+    /// Completes when the host has removed, or added again, one of the addresses that the stack
+    /// [shares](StackOptions::host_ports) with it: once for each change, in one task. Never completes without shared
+    /// addresses.
+    ///
+    /// The stack goes on to take the packets to a removed address. But the host no longer answers ARP and neighbor
+    /// discovery for it, so that only hosts that remember its link address reach the stack.
+    pub async fn host_address_changed(&self) -> HostAddressChange {
+        poll_fn(|cx| self.0.poll_host_address(cx)).await
+    }
+
+    /// Completes when the interface is deleted, or moved to another network namespace. Sockets of the stack receive nothing more then.
     pub async fn ended(&self) -> StackError {
         self.0.ended().await
     }
@@ -285,6 +295,32 @@ impl fmt::Debug for Stack {
             .field("interface", &self.interface())
             .field("mechanism", &self.mechanism())
             .finish_non_exhaustive()
+    }
+}
+
+/// The host has removed or added an address that a stack shares with it. As text, it says what follows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct HostAddressChange {
+    /// The address.
+    pub address: IpAddr,
+    /// Whether the host has it now.
+    pub is_present: bool,
+}
+
+impl fmt::Display for HostAddressChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let address = self.address;
+        match self.is_present {
+            true => write!(
+                f,
+                "the host has {address} again: clients reach it as before"
+            ),
+            false => write!(
+                f,
+                "the host has removed {address}: new clients do not find it until the host has it again"
+            ),
+        }
     }
 }
 

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use softclock_core::Clock;
 use softclock_linux::link::{
-    ChannelSettings, Claim, Copies, Device, DeviceError, DeviceFailure, Link, XdpChannels,
-    XdpFilter, XdpSettings,
+    ChannelSettings, Claim, Copies, Device, DeviceError, DeviceFailure, Link, LinkMonitor,
+    XdpChannels, XdpFilter, XdpSettings,
 };
 use softclock_net::demux::HashKey;
 use softclock_net::link::LinkAddress;
@@ -47,6 +47,7 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
         link,
         opened,
         claim,
+        monitor,
         host,
     } = open_interface(options)?;
     let find = |error| StackError::Find(link.name().into(), error);
@@ -72,6 +73,7 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
         link,
         opened,
         claim,
+        monitor,
         stack,
         capture,
         host,
@@ -105,6 +107,7 @@ struct OpenInterface {
     link: Link,
     opened: Opened,
     claim: Option<Claim>,
+    monitor: Option<LinkMonitor>,
     host: Option<HostParts>,
 }
 
@@ -117,6 +120,8 @@ fn open_interface(options: &StackOptions) -> Result<OpenInterface, StackError> {
             link,
             opened: Opened::Device(device),
             claim: None,
+            // It reports its own end, and goes on if it is moved to another namespace.
+            monitor: None,
             host: None,
         });
     }
@@ -127,6 +132,11 @@ fn open_interface(options: &StackOptions) -> Result<OpenInterface, StackError> {
         check_host(&link, options)?;
     }
     let host = host::parts(&link, options)?;
+    let monitor = match &host {
+        Some(_) => LinkMonitor::with_addresses(&link),
+        None => LinkMonitor::open(&link),
+    };
+    let monitor = monitor.map_err(StackError::Watch)?;
     let opened = match options.architecture {
         Architecture::NiLrp => open_channels(&link, options).map(Opened::Channels),
         _ => share(&link, options).map(Opened::Device),
@@ -135,6 +145,7 @@ fn open_interface(options: &StackOptions) -> Result<OpenInterface, StackError> {
         link,
         opened: opened.map_err(StackError::Open)?,
         claim: Some(claim),
+        monitor: Some(monitor),
         host,
     })
 }

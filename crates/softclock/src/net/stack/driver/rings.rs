@@ -92,6 +92,13 @@ impl Driver {
         stack.close(id);
     }
 
+    /// Whether frames wait in rings of sockets: their owners are behind, or the kernel has lost the frames.
+    pub(super) fn has_waiting_rings(&self) -> bool {
+        let rings = self.rings.borrow();
+        let mut existing = rings.values().filter_map(Weak::upgrade);
+        existing.any(|ring| ring.waiting() > 0)
+    }
+
     /// Finds channels whose room is with frames that the kernel has lost, so that no frame can arrive that would wake
     /// their receivers.
     pub(super) fn look_at_rings(&self) {
