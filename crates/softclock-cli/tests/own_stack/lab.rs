@@ -94,6 +94,23 @@ impl Lab {
         Ok(lab)
     }
 
+    /// Creates a lab whose link has this number of queues in each direction.
+    pub(crate) fn with_queues(carrier: Carrier, queues: u32) -> Result<Self, String> {
+        let lab = Self::unconnected(carrier)?;
+        let client = lab.client().id();
+        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
+        let pair = format!(
+            "link add name host {queues} type veth peer name client {queues} netns {client}\nlink set host up\n"
+        );
+        let link = || {
+            lab.server.batch("ip", &pair)?;
+            lab.client().run("ip link set client up")?;
+            lab.give_addresses()
+        };
+        link().map_err(|error| error.to_string())?;
+        Ok(lab)
+    }
+
     fn unconnected(carrier: Carrier) -> Result<Self, String> {
         carrier.check()?;
         let lab = Self {

@@ -87,6 +87,47 @@ fn the_verdicts_of_all_threads_are_counted() {
     assert!(metric(&lab, &format!("{verdicts}{{verdict=\"channel\"}}")) > 0.0);
 }
 
+/// The frames that the program in the driver has seen on each queue of the server's link.
+fn frames_of_queues(lab: &Lab) -> Vec<u64> {
+    let mut command = lab.server.command("ethtool");
+    let output = command.args(["--statistics", "host"]).output();
+    let output = output.expect("nsenter is installed");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let of_queue = |line: &str| {
+        let (name, count) = line.trim().split_once(": ")?;
+        let is_count = name.starts_with("rx_queue_") && name.ends_with("_xdp_packets");
+        count.parse().ok().filter(|_| is_count)
+    };
+    text.lines().filter_map(of_queue).collect()
+}
+
+#[test]
+fn all_queues_of_a_link_are_served() {
+    softclock_testing::require!("ethtool");
+    for threads in ["1", "2"] {
+        let lab = lab!(@ Lab::with_queues(Carrier::Xdp, 3));
+        let before = lab.link_state();
+        let server = lab.serve(&["--threads", threads]);
+        lab.assert_serves();
+        // The client's kernel chooses the queue by the ports of the connection.
+        for _ in 0..60 {
+            let mut stream = lab.connect();
+            stream
+                .write_all(b"GET /small HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+                .expect("it is open");
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).expect("an answer");
+            assert!(answer.ends_with(&content(1024)));
+        }
+        let frames = frames_of_queues(&lab);
+        assert_eq!(frames.len(), 3, "{frames:?}");
+        assert!(frames.iter().all(|&frames| frames > 10), "{frames:?}");
+        lab.run_at_client("ping -c 3 -i 0.2 10.78.0.2");
+        server.kill();
+        eventually(|| lab.link_state() == before);
+    }
+}
+
 #[test]
 fn a_connection_stays_on_its_thread() {
     let lab = lab!(Carrier::Packet);

@@ -122,7 +122,7 @@ impl Device {
     /// A stack with addresses of its own ([`XdpFilter::Addresses`]) may have a link address of its own, and the link is
     /// in promiscuous mode then. The filter does not compare link addresses: frames to the stack's IP addresses are
     /// taken whatever link address they are sent to. The host loses the multicast groups in the filter, even those that
-    /// it has joined. The link must have one queue. Opening and closing may reset the link, which interrupts the host's
+    /// it has joined. The link must have one queue; see [`share_xdp_queues`](Self::share_xdp_queues). Opening and closing may reset the link, which interrupts the host's
     /// traffic for a moment.
     ///
     /// # Errors
@@ -134,6 +134,22 @@ impl Device {
             filter,
         };
         Self::of_xdp(XdpSocket::open(link, settings), link)
+    }
+
+    /// Opens all queues of a link as [`share_xdp`](Self::share_xdp) opens the only one: a device for each, in the order of
+    /// the queues.
+    ///
+    /// # Errors
+    /// [`DeviceFailure::Xdp`]. After an error the link is unchanged.
+    pub fn share_xdp_queues(
+        link: &Link,
+        copies: Copies,
+        filter: &XdpFilter,
+    ) -> Result<Vec<Self>, DeviceError> {
+        let sockets = XdpSocket::open_queues(link, copies, filter);
+        let sockets = sockets.map_err(|error| link.failed(DeviceFailure::Xdp(error)))?;
+        let device = |socket| Self::Xdp(Box::new(socket), Pool::new());
+        Ok(sockets.into_iter().map(device).collect())
     }
 
     fn of_xdp(socket: Result<XdpSocket, XdpError>, link: &Link) -> Result<Self, DeviceError> {
@@ -158,9 +174,25 @@ impl Device {
     /// # Errors
     /// The first reason found. Success does not mean that the driver supports AF_XDP.
     pub fn check_xdp_without_copies(link: &Link) -> Result<(), DeviceError> {
+        match link.receive_queues() {
+            queues @ 2.. if !link.is_virtual() => {
+                Err(link.failed(DeviceFailure::Xdp(XdpError::Queues(queues))))
+            }
+            _ => Self::check_queues_without_copies(link),
+        }
+    }
+
+    /// Checks, without changing the link, whether [`share_xdp_queues`](Self::share_xdp_queues) with [`Copies::Never`] would
+    /// fail, or lose VLAN tags.
+    ///
+    /// # Errors
+    /// The first reason found. Success does not mean that the driver supports AF_XDP.
+    pub fn check_queues_without_copies(link: &Link) -> Result<(), DeviceError> {
         let failure = match link.receive_queues() {
             _ if link.is_virtual() => DeviceFailure::XdpCopies,
-            queues @ 2.. => DeviceFailure::Xdp(XdpError::Queues(queues)),
+            queues if queues > XdpSocket::MOST_QUEUES => {
+                DeviceFailure::Xdp(XdpError::Queues(queues))
+            }
             _ if link.strips_vlan_tags() => DeviceFailure::XdpMissesTags,
             _ => return Ok(()),
         };

@@ -64,10 +64,8 @@ use umem::{Share, Umem};
 /// UDP over IP, by the sum of the pseudo-header in it. [`send`](Self::send) completes checksums and segmentation
 /// itself, since neither the kernel nor the device does so for AF_XDP.
 pub struct XdpSocket {
-    // In the order in which they have to be dropped: the program before the map and the socket that it refers to.
-    _attachment: Attachment,
-    _map: SocketMap,
-    _promiscuous: Option<OwnedFd>,
+    // In the order in which they have to be dropped: the program before the socket that it refers to.
+    _attached: Arc<Attached>,
     arrived: RefCell<Consumer<XdpDesc>>,
     fd: OwnedFd,
     /// Dropped after the socket, since the kernel reads the memory of frames to send while the socket is open.
@@ -130,6 +128,9 @@ impl XdpSocket {
     /// The number of chunks to receive into, of one frame each.
     pub const CHUNKS: usize = umem::RECEIVE;
 
+    /// The most queues of a link that [`open_queues`](Self::open_queues) opens, with 12 MiB of memory each.
+    pub const MOST_QUEUES: usize = 16;
+
     /// Opens a link, with memory of its own; see [`open_in`](Self::open_in).
     ///
     /// # Errors
@@ -150,38 +151,71 @@ impl XdpSocket {
         link: &Link,
         settings: XdpSettings,
     ) -> Result<Self, XdpError> {
-        let failed = |step| move |error| XdpError::Failed(step, error);
         let (queue, others) = queue_of(link, settings.queue)?;
-        let promiscuous = settings.filter.promiscuous(link);
+        let queues = [queue].into_iter();
+        let sockets = Self::open_each(
+            memory,
+            link,
+            settings.copies,
+            &settings.filter,
+            queues,
+            others,
+        )?;
+        Ok(sockets.into_iter().next().expect("one for each queue"))
+    }
+
+    /// Opens all queues of a link: a socket for each, in the order of the queues. The sockets have common memory, and one
+    /// program directs the frames of each queue to its socket. It stays until all of them are closed; frames of the queue
+    /// of a closed one are lost.
+    ///
+    /// # Errors
+    /// See [`XdpError`]: `Queues` for a link with more than [`MOST_QUEUES`](Self::MOST_QUEUES). After an error the link is
+    /// unchanged.
+    pub fn open_queues(
+        link: &Link,
+        copies: Copies,
+        filter: &XdpFilter,
+    ) -> Result<Vec<Self>, XdpError> {
+        let queues = link.receive_queues();
+        if !(1..=Self::MOST_QUEUES).contains(&queues) {
+            return Err(XdpError::Queues(queues));
+        }
+        let memory = XdpMemory::new(queues);
+        let memory = memory.map_err(|error| XdpError::Failed(XdpStep::Socket, error))?;
+        let queues = 0..queues as u32;
+        Self::open_each(&memory, link, copies, filter, queues, Others::Dropped)
+    }
+
+    /// Opens these queues of a link.
+    fn open_each(
+        memory: &XdpMemory,
+        link: &Link,
+        copies: Copies,
+        filter: &XdpFilter,
+        queues: impl Iterator<Item = u32>,
+        others: Others,
+    ) -> Result<Vec<Self>, XdpError> {
+        let failed = |step| move |error| XdpError::Failed(step, error);
+        let promiscuous = filter.promiscuous(link);
         let promiscuous = promiscuous.map_err(failed(XdpStep::Promiscuity))?;
         let XdpMemory(umem) = memory;
-        let (fd, share, rings) = prepare(umem).map_err(failed(XdpStep::Socket))?;
-        let waker = fd.try_clone().map_err(failed(XdpStep::Socket))?;
-        let chunks = Chunks::new(umem.clone(), share, rings.fill, waker, None);
-        // From here on an error drops `chunks`, which closes its descriptor of the socket.
-        let chunks = Open(chunks);
-        retry_while_busy(|| bind(fd.as_fd(), umem, link, settings.copies, queue))
-            .map_err(failed(XdpStep::Queue))?;
-        if share.is_first() {
-            let owner = fd.try_clone().map_err(failed(XdpStep::Socket))?;
-            *umem.owner() = Some(owner);
-        }
-        let options = sockopt::xdp_options(&fd).unwrap_or(XdpOptionsFlags::empty());
+        let bound: Vec<Bound> = queues
+            .map(|queue| Bound::to(umem, link, copies, queue))
+            .collect::<Result<_, _>>()?;
+        let sockets = bound.iter().map(|one| (one.queue, one.fd.as_fd()));
         // The program last: it redirects frames as soon as it is attached, and the host loses them.
-        let (program, map) = program::load(fd.as_fd(), queue, &settings.filter, others)
-            .map_err(failed(XdpStep::Program))?;
+        let (program, map) =
+            program::load(sockets, filter, others).map_err(failed(XdpStep::Program))?;
         let attachment = retry_while_busy(|| program.attach_xdp(link.index()));
-        Ok(Self {
+        let attached = Arc::new(Attached {
             _attachment: attachment.map_err(failed(XdpStep::Driver))?,
             _map: map,
             _promiscuous: promiscuous,
-            arrived: RefCell::new(rings.arrived),
-            fd,
-            sending: RefCell::new(rings.sending),
-            chunks,
-            is_copied: !options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY),
-            lost: Cell::new(0),
-        })
+        });
+        Ok(bound
+            .into_iter()
+            .map(|bound| bound.attached(attached.clone()))
+            .collect())
     }
 
     /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most
@@ -300,6 +334,62 @@ impl AsFd for XdpSocket {
 impl fmt::Debug for XdpSocket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("XdpSocket").field(&self.fd).finish()
+    }
+}
+
+/// The program that directs frames to a socket, or to several, and what it needs.
+struct Attached {
+    // In the order in which they have to be dropped: the program before the map that it refers to.
+    _attachment: Attachment,
+    _map: SocketMap,
+    _promiscuous: Option<OwnedFd>,
+}
+
+/// A socket that is bound to a queue. It receives nothing before a program directs frames to it.
+struct Bound {
+    queue: u32,
+    arrived: Consumer<XdpDesc>,
+    fd: OwnedFd,
+    sending: Sending,
+    chunks: Open,
+    is_copied: bool,
+}
+
+impl Bound {
+    fn to(umem: &Arc<Umem>, link: &Link, copies: Copies, queue: u32) -> Result<Self, XdpError> {
+        let failed = |step| move |error| XdpError::Failed(step, error);
+        let (fd, share, rings) = prepare(umem).map_err(failed(XdpStep::Socket))?;
+        let waker = fd.try_clone().map_err(failed(XdpStep::Socket))?;
+        let chunks = Chunks::new(umem.clone(), share, rings.fill, waker, None);
+        // From here on an error drops `chunks`, which closes its descriptor of the socket.
+        let chunks = Open(chunks);
+        retry_while_busy(|| bind(fd.as_fd(), umem, link, copies, queue))
+            .map_err(failed(XdpStep::Queue))?;
+        if share.is_first() {
+            let owner = fd.try_clone().map_err(failed(XdpStep::Socket))?;
+            *umem.owner() = Some(owner);
+        }
+        let options = sockopt::xdp_options(&fd).unwrap_or(XdpOptionsFlags::empty());
+        Ok(Self {
+            queue,
+            arrived: rings.arrived,
+            fd,
+            sending: rings.sending,
+            chunks,
+            is_copied: !options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY),
+        })
+    }
+
+    fn attached(self, attached: Arc<Attached>) -> XdpSocket {
+        XdpSocket {
+            _attached: attached,
+            arrived: RefCell::new(self.arrived),
+            fd: self.fd,
+            sending: RefCell::new(self.sending),
+            chunks: self.chunks,
+            is_copied: self.is_copied,
+            lost: Cell::new(0),
+        }
     }
 }
 

@@ -6,19 +6,21 @@ use std::os::fd::{AsFd, BorrowedFd};
 use super::filter::{self, XdpFilter};
 use crate::bpf::{Assembler, Instruction, Program, ProgramKind, SocketMap};
 
-/// Loads a program that redirects the frames of `queue` that the filter takes to the socket, and writes the time before
-/// each of them if the driver has room for it. The caller attaches the program, and keeps the map as long.
-pub(super) fn load(
-    socket: BorrowedFd<'_>,
-    queue: u32,
+/// Loads a program that redirects the frames that the filter takes to the socket of their queue, and writes the time
+/// before each of them if the driver has room for it. The caller attaches the program, and keeps the map as long.
+pub(super) fn load<'a>(
+    sockets: impl Iterator<Item = (u32, BorrowedFd<'a>)> + Clone,
     filter: &XdpFilter,
     others: Others,
 ) -> io::Result<(Program, SocketMap)> {
     if filter.is_too_long() {
         return Err(io::ErrorKind::InvalidInput.into());
     }
-    let map = SocketMap::new(queue + 1)?;
-    map.set(queue, socket)?;
+    let last = sockets.clone().map(|(queue, _)| queue).max();
+    let map = SocketMap::new(last.unwrap_or(0) + 1)?;
+    for (queue, socket) in sockets {
+        map.set(queue, socket)?;
+    }
     let program = Program::load(ProgramKind::Xdp, &instructions(map.as_fd(), filter, others))?;
     Ok((program, map))
 }

@@ -1,4 +1,4 @@
-//! The interface of a stack: a device whose frames this process demultiplexes, or channels that the XDP program fills.
+//! The interface of a stack: devices whose frames this process demultiplexes, or channels that the XDP program fills.
 
 use std::collections::VecDeque;
 use std::io;
@@ -20,14 +20,16 @@ use crate::runtime::sources::Direction;
 
 /// An opened interface, which no runtime watches yet.
 pub(super) enum Opened {
-    Device(Device),
+    /// At least one: by AF_XDP one for each queue.
+    Devices(Vec<Device>),
     Channels(XdpChannels),
     Lane(LaneEnd),
 }
 
 /// The interface of a stack, watched by its runtime.
 pub(super) enum Interface {
-    Device(Kernel<Device>),
+    /// At least one. The stack sends by the first.
+    Devices(Vec<Kernel<Device>>),
     Channels(Channels),
     /// Another thread has the device.
     Lane(LaneEnd),
@@ -55,9 +57,9 @@ enum CommonKind {
 
 impl Opened {
     /// Whether the kernel or the hardware cuts segments and completes checksums.
-    pub(super) const fn takes_offloads(&self) -> bool {
+    pub(super) fn takes_offloads(&self) -> bool {
         match self {
-            Self::Device(device) => device.takes_offloads(),
+            Self::Devices(devices) => devices.iter().all(Device::takes_offloads),
             Self::Channels(_) | Self::Lane(_) => false,
         }
     }
@@ -67,7 +69,10 @@ impl Interface {
     /// Makes the current runtime watch an interface.
     pub(super) fn watch(opened: Opened) -> io::Result<Self> {
         match opened {
-            Opened::Device(device) => Kernel::new(device).map(Self::Device),
+            Opened::Devices(devices) => {
+                let watched = devices.into_iter().map(Kernel::new);
+                watched.collect::<io::Result<_>>().map(Self::Devices)
+            }
             Opened::Channels(channels) => Channels::watch(channels).map(Self::Channels),
             Opened::Lane(lane) => Ok(Self::Lane(lane)),
         }
@@ -75,7 +80,7 @@ impl Interface {
 
     pub(super) fn runtime(&self) -> &Rc<Inner> {
         match self {
-            Self::Device(device) => device.runtime(),
+            Self::Devices(devices) => devices[0].runtime(),
             Self::Channels(Channels { common, .. }) => common[0].runtime(),
             Self::Lane(lane) => lane.runtime(),
         }
@@ -85,7 +90,7 @@ impl Interface {
     pub(super) const fn channels(&self) -> Option<&Channels> {
         match self {
             Self::Channels(channels) => Some(channels),
-            Self::Device(_) | Self::Lane(_) => None,
+            Self::Devices(_) | Self::Lane(_) => None,
         }
     }
 
@@ -93,33 +98,37 @@ impl Interface {
     pub(super) const fn lane(&self) -> Option<&LaneEnd> {
         match self {
             Self::Lane(lane) => Some(lane),
-            Self::Device(_) | Self::Channels(_) => None,
+            Self::Devices(_) | Self::Channels(_) => None,
         }
     }
 
     /// The most frames that one call of [`poll_receive`](Self::poll_receive) passes on.
     pub(super) const fn most_received(&self) -> usize {
         match self {
-            Self::Device(_) | Self::Lane(_) => BATCH,
+            Self::Devices(devices) => devices.len() * BATCH,
+            Self::Lane(_) => BATCH,
             Self::Channels(Channels { common, .. }) => common.len() * BATCH,
         }
     }
 
-    /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch, or with channels a batch of
-    /// each common one. Pending if none has arrived. Frames of a lane are taken from [`lane`](Self::lane).
+    /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each device, or of each common
+    /// channel. Pending if none has arrived. Frames of a lane are taken from [`lane`](Self::lane).
     pub(super) fn poll_receive(
         &self,
         cx: &Context<'_>,
         mut on_frame: impl FnMut(Instant, Result<Received, Refused>),
     ) -> Poll<io::Result<usize>> {
         match self {
-            Self::Device(device) => {
-                device.poll_call(cx, Direction::Read, TriggerState::Receive, |_| {
-                    let now = device.runtime().clock.now();
-                    device
-                        .descriptor()
-                        .receive(|received| on_frame(now, received))
-                })
+            Self::Devices(devices) => {
+                let each = devices.iter().map(|device| {
+                    device.poll_call(cx, Direction::Read, TriggerState::Receive, |_| {
+                        let now = device.runtime().clock.now();
+                        device
+                            .descriptor()
+                            .receive(|received| on_frame(now, received))
+                    })
+                });
+                all(each)
             }
             Self::Channels(channels) => channels.poll_receive(cx, on_frame),
             Self::Lane(lane) => lane.poll_end(),
@@ -132,8 +141,8 @@ impl Interface {
             .iter()
             .map(|frame| (&frame.bytes[..], &frame.offload));
         match self {
-            Self::Device(device) => device.quiet_call(Direction::Write, |_| {
-                device.descriptor().send_bytes(parts.clone())
+            Self::Devices(devices) => devices[0].quiet_call(Direction::Write, |_| {
+                devices[0].descriptor().send_bytes(parts.clone())
             }),
             Self::Channels(channels) => channels.all.send(parts),
             Self::Lane(lane) => lane.send(frames),
@@ -144,7 +153,7 @@ impl Interface {
     /// has. The socket by which channels send is not watched, so that they try again after a pause.
     pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
         match self {
-            Self::Device(device) => device.registration().poll_ready(cx, Direction::Write),
+            Self::Devices(devices) => devices[0].registration().poll_ready(cx, Direction::Write),
             Self::Channels(_) => Poll::Pending,
             Self::Lane(lane) => lane.poll_room(cx),
         }
@@ -152,7 +161,7 @@ impl Interface {
 
     pub(super) fn is_behind(&self) -> bool {
         match self {
-            Self::Device(device) => device.descriptor().is_behind(),
+            Self::Devices(devices) => devices[0].descriptor().is_behind(),
             Self::Channels(channels) => channels.all.is_behind(),
             Self::Lane(_) => false,
         }
@@ -160,7 +169,7 @@ impl Interface {
 
     pub(super) fn flush(&self) {
         match self {
-            Self::Device(device) => device.descriptor().flush(),
+            Self::Devices(devices) => devices[0].descriptor().flush(),
             Self::Channels(channels) => channels.all.flush(),
             Self::Lane(_) => {}
         }
@@ -168,7 +177,7 @@ impl Interface {
 
     pub(super) fn take_refused(&self) -> u64 {
         match self {
-            Self::Device(device) => device.descriptor().take_refused(),
+            Self::Devices(devices) => devices[0].descriptor().take_refused(),
             Self::Channels(channels) => channels.all.take_refused(),
             Self::Lane(_) => 0,
         }
@@ -177,7 +186,10 @@ impl Interface {
     /// Counts frames that were lost since the last call, without those of sockets' channels.
     pub(super) fn take_lost(&self) -> io::Result<u64> {
         match self {
-            Self::Device(device) => device.descriptor().take_lost(),
+            Self::Devices(devices) => {
+                let lost = devices.iter().map(|device| device.descriptor().take_lost());
+                lost.sum()
+            }
             Self::Channels(Channels { common, .. }) => {
                 let lost = common.iter().map(|one| one.descriptor().channel());
                 lost.map(XdpChannel::take_lost).sum()
@@ -188,7 +200,7 @@ impl Interface {
 
     pub(super) fn mechanism(&self) -> &'static str {
         match self {
-            Self::Device(device) => device.descriptor().mechanism(),
+            Self::Devices(devices) => devices[0].descriptor().mechanism(),
             Self::Channels(_) => "xdp",
             Self::Lane(_) => "lane",
         }
@@ -200,8 +212,8 @@ impl Interface {
         if let Self::Lane(_) = self {
             return true;
         }
-        if let Self::Device(device) = self
-            && let tap @ Device::Tap(_) = device.descriptor()
+        if let Self::Devices(devices) = self
+            && let tap @ Device::Tap(_) = devices[0].descriptor()
         {
             // It may have been moved to another namespace, where it cannot be looked up.
             return tap.is_deletion(error);
@@ -252,9 +264,8 @@ impl Channels {
         cx: &Context<'_>,
         mut on_frame: impl FnMut(Instant, Result<Received, Refused>),
     ) -> Poll<io::Result<usize>> {
-        let mut all = Poll::Pending;
-        for one in &self.common {
-            let received = one.poll_call(cx, Direction::Read, TriggerState::Receive, |_| {
+        let each = self.common.iter().map(|one| {
+            one.poll_call(cx, Direction::Read, TriggerState::Receive, |_| {
                 let now = one.runtime().clock.now();
                 let channel = one.descriptor().channel();
                 channel.receive(|received| {
@@ -269,15 +280,19 @@ impl Channels {
                     });
                     on_frame(now, received);
                 })
-            });
-            all = match (all, received) {
-                (all, Poll::Pending) => all,
-                (Poll::Ready(Ok(before)), Poll::Ready(Ok(more))) => Poll::Ready(Ok(before + more)),
-                (_, received) => received,
-            };
-        }
-        all
+            })
+        });
+        all(each)
     }
+}
+
+/// The sum of what has been received, if anything has, or an error.
+fn all(each: impl Iterator<Item = Poll<io::Result<usize>>>) -> Poll<io::Result<usize>> {
+    each.fold(Poll::Pending, |before, received| match (before, received) {
+        (before, Poll::Pending) => before,
+        (Poll::Ready(Ok(before)), Poll::Ready(Ok(more))) => Poll::Ready(Ok(before + more)),
+        (_, received) => received,
+    })
 }
 
 impl CommonChannel {

@@ -118,7 +118,7 @@ fn open_interface(options: &StackOptions) -> Result<OpenInterface, StackError> {
         let (link, device) = Device::create_tap(name).map_err(StackError::Open)?;
         return Ok(OpenInterface {
             link,
-            opened: Opened::Device(device),
+            opened: Opened::Devices(vec![device]),
             claim: None,
             // It reports its own end, and goes on if it is moved to another namespace.
             monitor: None,
@@ -139,7 +139,7 @@ fn open_interface(options: &StackOptions) -> Result<OpenInterface, StackError> {
     let monitor = monitor.map_err(StackError::Watch)?;
     let opened = match options.architecture {
         Architecture::NiLrp => open_channels(&link, options).map(Opened::Channels),
-        _ => share(&link, options).map(Opened::Device),
+        _ => share(&link, options).map(Opened::Devices),
     };
     Ok(OpenInterface {
         link,
@@ -168,17 +168,19 @@ fn open_channels(link: &Link, options: &StackOptions) -> Result<XdpChannels, Dev
     })
 }
 
-fn share(link: &Link, options: &StackOptions) -> Result<Device, DeviceError> {
+/// Opens a link, with all of its queues.
+fn share(link: &Link, options: &StackOptions) -> Result<Vec<Device>, DeviceError> {
     let filter = filter(options);
+    let xdp = |copies| Device::share_xdp_queues(link, copies, &filter);
+    let packet = || Device::share_packet(link).map(|device| vec![device]);
     match options.mechanism {
         // Only its program leaves the host's own packets to the host.
-        _ if options.host_ports.is_some() => Device::share_xdp(link, Copies::Allowed, filter),
-        StackMechanism::Packet => Device::share_packet(link),
-        StackMechanism::Xdp => Device::share_xdp(link, Copies::Allowed, filter),
-        StackMechanism::Auto => match Device::check_xdp_without_copies(link) {
-            Ok(()) => Device::share_xdp(link, Copies::Never, filter)
-                .or_else(|_| Device::share_packet(link)),
-            Err(_) => Device::share_packet(link),
+        _ if options.host_ports.is_some() => xdp(Copies::Allowed),
+        StackMechanism::Packet => packet(),
+        StackMechanism::Xdp => xdp(Copies::Allowed),
+        StackMechanism::Auto => match Device::check_queues_without_copies(link) {
+            Ok(()) => xdp(Copies::Never).or_else(|_| packet()),
+            Err(_) => packet(),
         },
     }
 }

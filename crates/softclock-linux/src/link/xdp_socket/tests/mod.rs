@@ -1,6 +1,7 @@
 mod common_memory;
 mod filter;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::mem;
 use std::process::Command;
@@ -504,6 +505,69 @@ fn a_link_is_free_while_its_chunks_are_held() {
     assert_eq!(chunk[21..], sent[21..]);
     drop(chunk);
     assert_eq!(again.held(), 0);
+}
+
+/// Each frame arrives once, at the socket of its queue.
+#[test]
+fn all_queues_can_be_opened() {
+    softclock_testing::require!("ip");
+    let cable = match Cable::with_queues(2) {
+        Ok(cable) => cable,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let [a, b] = cable.links();
+    let mut sockets = match XdpSocket::open_queues(&b, Copies::Allowed, &XdpFilter::All) {
+        Ok(sockets) => sockets,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    assert_eq!(sockets.len(), 2);
+    let packets = PacketSocket::open(&a, 1 << 20).unwrap();
+    let mut seen = [const { BTreeSet::new() }; 2];
+    let mut flow = 0u16;
+    wait(|| {
+        // Each frame has another port, since the sending link chooses the queue by the flow.
+        let mut sent = frame(&[], 200);
+        sent[34..36].copy_from_slice(&flow.to_be_bytes());
+        packets.send([(&sent[..], &Offload::NONE)]).unwrap();
+        flow += 1;
+        for (socket, seen) in sockets.iter().zip(&mut seen) {
+            let mut note = |bytes: &[u8]| {
+                let is_own = bytes[6..12] == SENDER;
+                let port = u16::from_be_bytes([bytes[34], bytes[35]]);
+                assert!(!is_own || seen.insert(port), "{port} has arrived twice");
+            };
+            while socket.receive(|frame| note(frame.unwrap().bytes)).is_ok() {}
+        }
+        let all = seen.iter().map(BTreeSet::len).sum::<usize>();
+        let is_complete = all == usize::from(flow);
+        (is_complete && seen.iter().all(|seen| seen.len() > 20)).then_some(())
+    });
+    assert!(seen[0].is_disjoint(&seen[1]));
+    // Both queues send.
+    let host = PacketSocket::open(&a, 1 << 20).unwrap();
+    for socket in &sockets {
+        socket
+            .send([(&frame(&[], 100)[..], &Offload::NONE)])
+            .unwrap();
+    }
+    let mut arrived = 0;
+    wait(|| {
+        let _ = host.receive(|frame| arrived += usize::from(frame.unwrap().bytes[6..12] == SENDER));
+        (arrived == 2).then_some(())
+    });
+    // The queue of the socket that is left goes on to work.
+    sockets.remove(0);
+    let last = &sockets[0];
+    wait(|| {
+        let mut sent = frame(&[], 200);
+        sent[34..36].copy_from_slice(&flow.to_be_bytes());
+        packets.send([(&sent[..], &Offload::NONE)]).unwrap();
+        flow = flow.wrapping_add(1);
+        last.receive(|_| {}).ok()
+    });
+    drop(sockets);
+    // The link is free again.
+    XdpSocket::open_queues(&b, Copies::Allowed, &XdpFilter::All).unwrap();
 }
 
 /// The socket receives the frames of its queue, and the host those of the other queues.
