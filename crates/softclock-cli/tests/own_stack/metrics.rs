@@ -43,7 +43,8 @@ fn sum(samples: &BTreeMap<String, f64>, name: &str) -> f64 {
 
 #[test]
 fn connections_and_retransmissions_are_on_the_page_and_in_top() {
-    let lab = lab!(Carrier::Packet);
+    // So slow that segments are always under way.
+    let lab = lab!(Carrier::Packet, "--rate 50M --delay 5ms");
     lab.server.run("ip link set lo up").expect("a namespace");
     let _server = lab.serve(&["--metrics", METRICS]);
     let open: Vec<_> = (0..3).map(|_| lab.connect()).collect();
@@ -54,7 +55,7 @@ fn connections_and_retransmissions_are_on_the_page_and_in_top() {
     let again = "softclock_tcp_retransmitted_segments_total";
     assert_eq!(sum(&before, again), 0.0, "{before:?}");
 
-    let words = "--limit-rate 5M -o /dev/null @large";
+    let words = "-o /dev/null @large";
     let mut client = lab.curl_command(words).spawn().expect("it is installed");
     thread::sleep(Duration::from_millis(500));
     // Longer than any retransmission timeout of so short a path.

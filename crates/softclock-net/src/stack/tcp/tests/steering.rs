@@ -243,7 +243,7 @@ fn a_segment_that_cannot_be_handed_over_has_a_verdict() {
         refused += 1;
     }
     assert!(refused > 0);
-    assert_eq!(link.drops().of(DropReason::ChannelFull), refused);
+    assert_eq!(link.drops().of(DropReason::HandoverFull), refused);
     assert_eq!(other.counts().to_channels, 0);
     group.assert_one_verdict_a_frame();
 }
