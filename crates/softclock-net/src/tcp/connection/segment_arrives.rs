@@ -85,9 +85,21 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             Err(Refused::Reset) => return self.on_reset(),
             Err(Refused::Syn) => return self.reset(Error::Reset),
             Err(Refused::Dropped(reason)) => {
-                return Events {
+                let dropped = Events {
                     may_send: true,
                     ..Events::dropped(reason)
+                };
+                let seq = segment.header.sequence;
+                let is_probed = seq + 1 == open.receiver.next();
+                if reason != DropReason::TcpUnacceptable || !is_probed {
+                    return dropped;
+                }
+                // If both ends have probed a closed window at the same time, each has taken a byte that the other does
+                // not count as sent, and drops all further segments. So the acknowledgment counts in the position of
+                // a probe, too (draft-gont-tcpm-tcp-seq-validation).
+                return match self.on_acknowledgment(arrival, segment, limiter) {
+                    Ok(events) => events.and(dropped),
+                    Err(_) => dropped,
                 };
             }
         }
