@@ -9,7 +9,7 @@ use super::seq::Seq;
 /// The newest time stamp of the other end that is in order (TS.Recent), for connections that use time stamps.
 ///
 /// The connection asks [`is_old`](Self::is_old) before all other checks of a segment, except for resets, and calls
-/// [`on_accepted`](Self::on_accepted) for each segment that is acceptable.
+/// [`on_accepted`](Self::on_accepted) for each segment that is acceptable and whose acknowledgment can be the peer's.
 ///
 /// ```
 /// use softclock_core::Instant;

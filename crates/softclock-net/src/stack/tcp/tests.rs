@@ -5,6 +5,7 @@ mod counts;
 mod link;
 mod offload;
 mod open;
+mod pair;
 mod simulation;
 mod steering;
 mod transfer;

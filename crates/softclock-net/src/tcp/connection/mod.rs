@@ -29,6 +29,8 @@ mod close;
 mod open;
 mod output;
 mod segment_arrives;
+#[cfg(test)]
+mod tests;
 mod timers;
 mod train;
 

@@ -85,9 +85,21 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             Err(Refused::Reset) => return self.on_reset(),
             Err(Refused::Syn) => return self.reset(Error::Reset),
             Err(Refused::Dropped(reason)) => {
-                return Events {
+                let dropped = Events {
                     may_send: true,
                     ..Events::dropped(reason)
+                };
+                let seq = segment.header.sequence;
+                let is_probed = seq + 1 == open.receiver.next();
+                if reason != DropReason::TcpUnacceptable || !is_probed {
+                    return dropped;
+                }
+                // If both ends have probed a closed window at the same time, each has taken a byte that the other does
+                // not count as sent, and drops all further segments. So the acknowledgment counts in the position of
+                // a probe, too (draft-gont-tcpm-tcp-seq-validation).
+                return match self.on_acknowledgment(arrival, segment, limiter) {
+                    Ok(events) => events.and(dropped),
+                    Err(_) => dropped,
                 };
             }
         }
@@ -104,6 +116,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         if events.is_over {
             return events;
         }
+        self.note_timestamp(arrival.arrived, segment);
         // Sixth, URG: urgent data stays in the stream (RFC 6093). Seventh and eighth, text and FIN.
         if !payload.is_empty() || flags.contains(Flags::FIN) {
             let start = segment.header.sequence;
@@ -112,6 +125,18 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         }
         events.may_send = true;
         events
+    }
+
+    /// Notes the time stamp of a segment that is believed (RFC 7323, 5.3 R3). Only after its acknowledgment has proved to
+    /// be possible: one of the future from a sender who sees nothing would shut out the peer's own segments.
+    fn note_timestamp(&mut self, arrived: Instant, segment: &Arriving<'_>) {
+        if let Phase::Open(open) = &mut self.phase
+            && let Some(times) = segment.options.timestamps
+        {
+            let last = open.receiver.last_ack_sent();
+            let seq = segment.header.sequence;
+            open.paws.on_accepted(arrived, times.value, seq, last);
+        }
     }
 
     /// A reset that is believed (3.10.7.4, second).
@@ -330,11 +355,6 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             }
             self.challenge(now, limiter);
             return Err(Refused::Dropped(DropReason::TcpBlindReset));
-        }
-        // RFC 7323, 5.3 R3.
-        if let Some(times) = segment.options.timestamps {
-            let last = self.receiver.last_ack_sent();
-            self.paws.on_accepted(arrived, times.value, seq, last);
         }
         self.probes.on_segment(arrived);
         if self.flags.has_ecn {

@@ -10,6 +10,9 @@ use crate::demux::{HashKey, Protocol};
 use crate::tcp::peer::Ecn;
 use crate::tcp::segment::Header;
 
+#[path = "target.rs"]
+mod target;
+
 const REMOTE: Seq = Seq(u32::MAX - 1);
 
 fn flow(port: u16) -> Flow {
@@ -551,4 +554,13 @@ fn an_icmp_error_ends_a_half_open_connection_only_if_it_quotes_the_syn_ack() {
     assert!(!listener.on_unreachable(shared, &flow(2), sequence));
     assert!(listener.on_unreachable(shared, &flow(1), sequence));
     assert_eq!(shared.half_open(), 0);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn any_steps_leave_a_listener_in_order(steps in prop::collection::vec(any::<u8>(), 0..400)) {
+        target::check(&steps);
+    }
 }

@@ -19,6 +19,22 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
+/// Parses `options` as those of a segment, after a first byte with its flags. Most segments of random bytes end in the wrong
+/// length of the header.
+pub(crate) fn check_options(bytes: &[u8]) {
+    let Some((flags, options)) = bytes.split_first() else {
+        return;
+    };
+    let options = &options[..options.len().min(40)];
+    let header_bytes = 20 + options.len().next_multiple_of(4);
+    let mut segment = Vec::from([0; 20]);
+    segment[12] = (header_bytes / 4) as u8 * 16;
+    segment[13] = *flags;
+    segment.extend_from_slice(options);
+    segment.resize(header_bytes, 0);
+    check(&segment);
+}
+
 fn check_over(addresses: Addresses, bytes: &[u8]) {
     let verified = segment::parse(addresses, bytes, Verify::Yes);
     match segment::parse(addresses, bytes, Verify::Trusted) {

@@ -161,6 +161,7 @@ proptest! {
     #[test]
     fn any_bytes_satisfy_the_properties(bytes in prop::collection::vec(any::<u8>(), 0..100)) {
         target::check(&bytes);
+        target::check_options(&bytes);
     }
 
     #[test]

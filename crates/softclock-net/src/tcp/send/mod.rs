@@ -421,10 +421,11 @@ impl Sender {
         self.unanswered
     }
 
-    /// Forgets all that is not acknowledged: the connection is over. Positions stay as they are.
+    /// Forgets all that is not acknowledged, so that nothing is [unacknowledged](Self::unacknowledged): the connection is
+    /// over. SND.UNA and SND.NXT stay as they are.
     pub fn clear(&mut self) {
         self.flight = None;
-        self.queue = SendQueue::new(self.next);
+        self.queue = SendQueue::new(self.una);
         self.timer = Timer::Off;
         self.paced_at = Instant::FAR_FUTURE;
         self.waits_since = Instant::FAR_FUTURE;

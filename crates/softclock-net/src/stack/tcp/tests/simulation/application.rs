@@ -27,6 +27,8 @@ pub(super) struct ApplicationPlan {
     /// The chance of 1000 that it rests for up to two seconds instead.
     pub(super) rests: u64,
     pub(super) end: End,
+    /// Whether connections of its host compete for memory. Then another may take what this one was woken for.
+    pub(super) competes: bool,
     /// The rate that it sets, in bytes a second.
     pub(super) pace: Option<u64>,
 }
@@ -62,6 +64,7 @@ impl ApplicationPlan {
                 false => 0,
             },
             end: End::Patient,
+            competes: false,
             pace: random
                 .chance(100)
                 .then(|| random.magnitude(10_000..=10_000_000)),
@@ -171,7 +174,7 @@ impl Application {
         }
         let wants = self.wants();
         assert!(
-            has_moved || !self.was_ready || blocked != wants,
+            has_moved || !self.was_ready || blocked != wants || self.plan.competes,
             "ready, but neither reads nor writes: {wants:?}"
         );
         self.was_ready = false;

@@ -130,7 +130,10 @@ fn applications(random: &mut Random, most: u64) -> [ApplicationPlan; 2] {
             true => 0,
             false => random.magnitude(1..=most),
         };
-        ApplicationPlan::random(random, length)
+        let mut plan = ApplicationPlan::random(random, length);
+        // With Nagle's rule a writer of a few bytes sends one segment for each delayed acknowledgment.
+        plan.length = plan.length.min(plan.most_written * MOST_PIECES);
+        plan
     });
     for number in 0..2 {
         let peer = &plans[1 - number];
@@ -225,6 +228,9 @@ fn settings(random: &mut Random) -> Settings {
     }
     settings
 }
+
+/// The most pieces of a stream. More of them may take longer than a simulation, in a buffer that holds four.
+const MOST_PIECES: u64 = 5000;
 
 /// The time at which a simulation begins, unless a wrap needs another.
 pub(super) const START: Instant = Instant::from_ns(1_000_000_000);

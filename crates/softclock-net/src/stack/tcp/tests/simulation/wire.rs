@@ -26,6 +26,7 @@ struct Half {
     acknowledged: Option<Seq>,
     /// A reset by a host that knows nothing of the connection: without an acknowledgment, at the number behind its SYN.
     was_refused: bool,
+    has_reset: bool,
 }
 
 /// The segments of all connections of two hosts, by the port of the first host.
@@ -58,7 +59,12 @@ impl Wire {
             let is_first = own
                 .initial
                 .is_none_or(|initial| header.sequence == initial + 1);
+            own.has_reset = true;
             own.was_refused |= is_first && !header.flags.contains(Flags::ACK);
+            return;
+        }
+        // Late copies of segments may begin a second connection with other numbers when this one is over.
+        if own.has_reset || peer.has_reset || own.is_closed_by(peer) {
             return;
         }
         if header.flags.contains(Flags::SYN) {
@@ -96,11 +102,17 @@ pub(super) fn describe(frame: &[u8]) -> Option<String> {
 }
 
 impl Half {
+    /// Whether both ends have closed their halves, and the peer has acknowledged this end's FIN.
+    fn is_closed_by(&self, peer: &Self) -> bool {
+        let is_acked = |fin: Seq| peer.acknowledged.is_some_and(|at| fin.is_at_or_before(at));
+        peer.fin.is_some() && self.fin.is_some_and(is_acked)
+    }
+
     fn on_syn(&mut self, segment: &Segment<'_>) {
         let initial = segment.header.sequence;
         assert!(
             self.initial.is_none_or(|before| before == initial),
-            "another ISN"
+            "another ISN: {initial:?} in {self:?}"
         );
         assert!(segment.payload.is_empty());
         self.initial = Some(initial);

@@ -86,7 +86,9 @@ impl World {
     }
 
     fn owner(&mut self, connection: usize, host: usize, id: TcpId) -> Application {
-        let plan = self.scenario.connections[connection][host].clone();
+        let mut plan = self.scenario.connections[connection][host].clone();
+        let is_short = self.scenario.hosts[host].tcp.memory < TcpSettings::default().memory;
+        plan.competes = is_short && self.scenario.connections.len() > 1;
         let streams = [stream(connection, host), stream(connection, 1 - host)];
         Application::new(plan, id, streams, self.random.fork(), self.now)
     }
