@@ -44,7 +44,7 @@ fn sum(samples: &BTreeMap<String, f64>, name: &str) -> f64 {
 #[test]
 fn connections_and_retransmissions_are_on_the_page_and_in_top() {
     // So slow that segments are always under way.
-    let lab = lab!(Carrier::Packet, "--rate 50M --delay 5ms");
+    let lab = lab!(Carrier::Packet, "--rate 50mbit --delay 5ms");
     lab.server.run("ip link set lo up").expect("a namespace");
     let _server = lab.serve(&["--metrics", METRICS]);
     let open: Vec<_> = (0..3).map(|_| lab.connect()).collect();
