@@ -67,10 +67,12 @@ struct Run {
     /// Runs each experiment at its smallest size, which checks that it works; the numbers mean nothing.
     #[arg(long)]
     smoke: bool,
-    /// Rounds of the experiments in `hostile/` and `lrp/`, in which the servers take turns [default: each experiment's own]
+    /// Rounds of the experiments in `hostile/`, `lrp/` and `tcp/`, in which the servers take turns [default: each
+    /// experiment's own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// Measures only the servers and settings of `lrp/` whose names contain TEXT, such as `soft-lrp; work 10 us`.
+    /// Measures only the servers and settings of `lrp/` and `tcp/serve` whose names contain TEXT, such as `soft-lrp; work
+    /// 10 us` or `AF_XDP, 0 idle`.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Writes the results as JSON: one object for one experiment, an array for several. The file is rewritten after

@@ -39,13 +39,19 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     write_files(root.path(), plan.files)?;
     let mut notes = notes();
     let mut groups = groups(plan, root.path(), &mut notes);
+    if let Some(only) = &context.only {
+        groups.retain(|group| group.name().contains(only));
+        if groups.is_empty() {
+            return Err(format!("no server of the experiment has {only:?} in its name").into());
+        }
+    }
     let rounds = context.rounds.unwrap_or(plan.rounds).max(1);
     let (total, count) = (rounds * groups.len(), groups.len());
     for round in 0..rounds {
         for turn in 0..count {
             // Rotate the order, so that no server always runs first.
             let group = &mut groups[(round + turn) % count];
-            let what = format!("{}, {} idle", group.subject.name(), group.idle);
+            let what = group.name();
             let measure = || group.measure(root.path(), plan);
             let measured = context.round(round * count + turn, total, &what, measure);
             let measured = measured.map_err(|error| format!("{what}: {error}"))?;
@@ -84,6 +90,10 @@ struct GroupSample {
 }
 
 impl Group {
+    fn name(&self) -> String {
+        format!("{}, {} idle", self.subject.name(), self.idle)
+    }
+
     fn measure(&self, root: &Path, plan: &Plan) -> io::Result<GroupSample> {
         let stage = Stage::new(self.subject, root)?;
         // For the files and the memory that a server keeps.

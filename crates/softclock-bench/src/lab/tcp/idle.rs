@@ -6,9 +6,11 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::time::Timespec;
 use softclock_linux::link::{BATCH, Buffer, Device, Link as Interface, Pool};
 use softclock_net::tcp::segment::Flags;
@@ -194,6 +196,10 @@ impl Wire {
                     Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                         self.wait(PollFlags::OUT);
                     }
+                    // The server's end has no room, and is not waited for by poll.
+                    Err(error) if error.raw_os_error() == Some(Errno::NOBUFS.raw_os_error()) => {
+                        thread::sleep(FULL_PAUSE);
+                    }
                     Err(error) => return Err(error),
                 }
             }
@@ -234,6 +240,8 @@ const PROBES: usize = 40;
 const REPEAT: Duration = Duration::from_millis(200);
 const SETTLE: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The pause before a link without room is tried again.
+const FULL_PAUSE: Duration = Duration::from_micros(200);
 const LOOK_UP: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 1_000_000,
