@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use softclock_wire::packet::Offload;
 
 use super::{
-    Buffer, Copies, Link, PacketSocket, Pool, Received, Refused, Tap, XdpError, XdpFilter,
+    Buffer, Copies, Link, PacketSocket, Received, Refused, Tap, XdpDevice, XdpError, XdpFilter,
     XdpMemory, XdpSettings, XdpSocket,
 };
 use crate::bpf::{Attachment, shut_ingress};
@@ -36,8 +36,8 @@ pub enum Device {
     /// frames after the socket has received them and before the host does.
     Packet(PacketSocket, Option<Attachment>),
     /// An AF_XDP socket, to which a program in the driver directs all frames, or those that a filter takes. Frames are
-    /// copied to buffers of the pool while half of the socket's own memory is held by frames that wait.
-    Xdp(Box<XdpSocket>, Pool),
+    /// copied while half of the socket's own memory is held by frames that wait.
+    Xdp(Box<XdpDevice>),
     /// A TAP device: the host has the other end.
     Tap(Tap),
 }
@@ -148,13 +148,17 @@ impl Device {
     ) -> Result<Vec<Self>, DeviceError> {
         let sockets = XdpSocket::open_queues(link, copies, filter);
         let sockets = sockets.map_err(|error| link.failed(DeviceFailure::Xdp(error)))?;
-        let device = |socket| Self::Xdp(Box::new(socket), Pool::new());
-        Ok(sockets.into_iter().map(device).collect())
+        let device = |socket| {
+            let device = XdpDevice::with_long(socket, link, BUFFER_BYTES);
+            let device = device.map_err(|error| link.failed(DeviceFailure::Packet(error)))?;
+            Ok(Self::Xdp(Box::new(device)))
+        };
+        sockets.into_iter().map(device).collect()
     }
 
     fn of_xdp(socket: Result<XdpSocket, XdpError>, link: &Link) -> Result<Self, DeviceError> {
         let socket = socket.map_err(|error| link.failed(DeviceFailure::Xdp(error)))?;
-        Ok(Self::Xdp(Box::new(socket), Pool::new()))
+        Ok(Self::Xdp(Box::new(XdpDevice::new(socket))))
     }
 
     /// Opens a link by AF_XDP only if the driver writes frames to the socket's memory without copying, and loses no
@@ -220,12 +224,13 @@ impl Device {
         }
     }
 
-    /// Whether the work that the [`Offload`] of a frame asks for is done behind [`send`](Self::send), by the kernel or
-    /// the hardware. AF_XDP sockets do it themselves, frame by frame.
+    /// Whether the segmentation that the [`Offload`] of a frame asks for is done behind
+    /// [`send_bytes`](Self::send_bytes), by the kernel or the hardware. By AF_XDP only where frames are copied and the link
+    /// is shared with the host; else AF_XDP sockets do it themselves, frame by frame.
     pub const fn takes_offloads(&self) -> bool {
         match self {
             Self::Packet(..) | Self::Tap(_) => true,
-            Self::Xdp(..) => false,
+            Self::Xdp(device) => device.takes_offloads(),
         }
     }
 
@@ -234,22 +239,10 @@ impl Device {
     ///
     /// # Errors
     /// Those of the mechanism's `receive`; `WouldBlock` if no frame has arrived.
-    pub fn receive(
-        &self,
-        mut on_frame: impl FnMut(Result<Received, Refused>),
-    ) -> io::Result<usize> {
+    pub fn receive(&self, on_frame: impl FnMut(Result<Received, Refused>)) -> io::Result<usize> {
         match self {
             Self::Packet(socket, _) => socket.receive(on_frame),
-            Self::Xdp(socket, pool) => socket.receive_chunks(|received| {
-                on_frame(received.map(|received| {
-                    // Frames that wait must leave chunks for those that arrive: above the limit they are copied.
-                    let is_full = socket.held() > MOST_HELD;
-                    received.map(|chunk| match is_full {
-                        true => pool.copy_of(&chunk),
-                        false => chunk.into(),
-                    })
-                }))
-            }),
+            Self::Xdp(device) => device.receive(on_frame),
             Self::Tap(tap) => tap.receive(on_frame),
         }
     }
@@ -270,7 +263,7 @@ impl Device {
         };
         match self {
             Self::Packet(socket, _) => socket.send(frames.into_iter().map(bytes)),
-            Self::Xdp(socket, _) => socket.send_buffers(frames),
+            Self::Xdp(device) => device.send(frames),
             Self::Tap(tap) => tap.send(frames.into_iter().map(bytes)),
         }
     }
@@ -281,11 +274,11 @@ impl Device {
     /// Those of the first frame; see the mechanism's `send`.
     pub fn send_bytes<'a>(
         &self,
-        frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
+        frames: impl IntoIterator<Item = (&'a [u8], &'a Offload), IntoIter: Clone>,
     ) -> io::Result<usize> {
         match self {
             Self::Packet(socket, _) => socket.send(frames),
-            Self::Xdp(socket, _) => socket.send(frames),
+            Self::Xdp(device) => device.send_bytes(frames.into_iter()),
             Self::Tap(tap) => tap.send(frames),
         }
     }
@@ -300,7 +293,7 @@ impl Device {
     /// for [`flush`](Self::flush).
     pub fn is_behind(&self) -> bool {
         match self {
-            Self::Xdp(socket, _) => socket.is_behind(),
+            Self::Xdp(device) => device.socket.is_behind(),
             Self::Packet(..) | Self::Tap(_) => false,
         }
     }
@@ -308,7 +301,7 @@ impl Device {
     /// Sends the frames that [`send`](Self::send) accepted and the link had no room for.
     pub fn flush(&self) {
         match self {
-            Self::Xdp(socket, _) => socket.flush(),
+            Self::Xdp(device) => device.socket.flush(),
             Self::Packet(..) | Self::Tap(_) => {}
         }
     }
@@ -316,7 +309,7 @@ impl Device {
     /// Counts frames that [`send`](Self::send) accepted and the link then refused, since the last call.
     pub fn take_refused(&self) -> u64 {
         match self {
-            Self::Xdp(socket, _) => socket.take_refused(),
+            Self::Xdp(device) => device.socket.take_refused(),
             Self::Packet(..) | Self::Tap(_) => 0,
         }
     }
@@ -328,7 +321,7 @@ impl Device {
     pub fn take_lost(&self) -> io::Result<u64> {
         match self {
             Self::Packet(socket, _) => socket.take_lost(),
-            Self::Xdp(socket, _) => socket.take_lost(),
+            Self::Xdp(device) => device.socket.take_lost(),
             Self::Tap(tap) => tap.take_lost(),
         }
     }
@@ -338,7 +331,7 @@ impl AsFd for Device {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Packet(socket, _) => socket.as_fd(),
-            Self::Xdp(socket, _) => socket.as_fd(),
+            Self::Xdp(device) => device.as_fd(),
             Self::Tap(tap) => tap.as_fd(),
         }
     }
@@ -378,9 +371,6 @@ impl std::error::Error for DeviceError {}
 
 /// The size of the receive and send buffers of AF_PACKET: about 40 ms at 1 Gbit/s.
 const BUFFER_BYTES: usize = 4 << 20;
-
-/// The most chunks of AF_XDP that waiting frames may hold. The others remain for frames that arrive.
-const MOST_HELD: usize = XdpSocket::CHUNKS / 2;
 
 #[cfg(test)]
 mod tests;

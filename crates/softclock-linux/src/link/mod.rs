@@ -35,6 +35,7 @@ mod packet_socket;
 #[cfg(feature = "experiments")]
 mod polling;
 mod tap;
+mod xdp_device;
 mod xdp_socket;
 
 use std::os::fd::AsRawFd;
@@ -54,6 +55,7 @@ pub use packet_socket::PacketSocket;
 #[cfg(feature = "experiments")]
 pub use polling::{PollSettings, Poller, Polling};
 pub use tap::Tap;
+pub use xdp_device::XdpDevice;
 #[cfg(feature = "experiments")]
 pub use xdp_socket::SharedXdpSocket;
 pub use xdp_socket::{

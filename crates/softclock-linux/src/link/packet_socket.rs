@@ -40,7 +40,24 @@ impl PacketSocket {
     /// # Errors
     /// `PermissionDenied` without CAP_NET_RAW; `Unsupported` for links without Ethernet headers.
     pub fn open(link: &Link, buffer_bytes: usize) -> io::Result<Self> {
-        // Without a protocol the socket receives nothing until `bind`, when all options are set.
+        let socket = Self::unbound(buffer_bytes)?;
+        bind(socket.as_fd(), link, libc::ETH_P_ALL as u16)?;
+        be_promiscuous(socket.as_fd(), link)?;
+        Ok(socket)
+    }
+
+    /// Opens a link only to send: the socket receives nothing.
+    ///
+    /// # Errors
+    /// Those of [`open`](Self::open).
+    pub(super) fn open_to_send(link: &Link, buffer_bytes: usize) -> io::Result<Self> {
+        let socket = Self::unbound(buffer_bytes)?;
+        bind(socket.as_fd(), link, 0)?;
+        Ok(socket)
+    }
+
+    /// Creates a socket with all options. Without a protocol it receives nothing until `bind`.
+    fn unbound(buffer_bytes: usize) -> io::Result<Self> {
         let fd = socket_with(AddressFamily::PACKET, SocketType::RAW, NEW_SOCKET, None)?;
         let socket = Self {
             fd,
@@ -57,8 +74,6 @@ impl PacketSocket {
             &1i32,
         )?;
         socket.set_buffers(buffer_bytes);
-        bind(socket.as_fd(), link, libc::ETH_P_ALL as u16)?;
-        be_promiscuous(socket.as_fd(), link)?;
         Ok(socket)
     }
 

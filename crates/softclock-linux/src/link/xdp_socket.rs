@@ -261,6 +261,11 @@ impl XdpSocket {
         )
     }
 
+    /// Whether the kernel copies frames.
+    pub(super) const fn is_copied(&self) -> bool {
+        self.is_copied
+    }
+
     /// The number of chunks that are held, out of [`CHUNKS`](Self::CHUNKS).
     pub fn held(&self) -> usize {
         self.chunks.0.held()

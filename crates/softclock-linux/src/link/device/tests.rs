@@ -7,6 +7,8 @@ use std::time::Duration;
 use softclock_testing::lab::{Namespace, connect};
 
 use super::*;
+use crate::link::Pool;
+use crate::link::cable::{SENDER, cable, frame, joined};
 
 /// The host with the shared link `near`, and its neighbour with the link `far`, each in a namespace. The neighbour
 /// finds the link address of the stack by ARP.
@@ -170,6 +172,51 @@ fn a_link_is_shared_by_af_xdp() {
     if let Err(reason) = expect_sharing(open, false) {
         softclock_testing::skip!("{reason}");
     }
+}
+
+/// A frame with pending segmentation leaves whole, between those before and behind it.
+#[test]
+fn long_frames_leave_whole_by_af_xdp() {
+    let cable = cable!();
+    let [a, b] = cable.links();
+    let devices = Device::share_xdp_queues(&a, Copies::Allowed, &XdpFilter::All);
+    let devices = match devices {
+        Ok(devices) => devices,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error}"),
+    };
+    let device = &devices[0];
+    assert!(device.takes_offloads());
+    let peer = PacketSocket::open(&b, 1 << 20).unwrap();
+    let [short, long, last] = [100, 9000, 200].map(|bytes| frame(&[], bytes));
+    let offload = joined(1400);
+    let frames = [
+        (&short[..], &Offload::NONE),
+        (&long[..], &offload),
+        (&last[..], &Offload::NONE),
+    ];
+    assert_eq!(device.send_bytes(frames).unwrap(), 3);
+    let mut arrived = Vec::new();
+    for _ in 0..1000 {
+        let _ = peer.receive(|received| {
+            let received = received.unwrap();
+            if received.bytes[6..12] == SENDER {
+                let segmentation = received.offload.segmentation;
+                arrived.push((received.bytes.len(), segmentation.is_some()));
+            }
+        });
+        if arrived.len() == 3 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(arrived, [(100, false), (9000, true), (200, false)]);
+    // A frame that cannot be sent has an error of its own, behind those before it.
+    let too_long = vec![0; XdpSocket::MOST_BYTES + 1];
+    let frames = [(&long[..], &offload), (&too_long[..], &Offload::NONE)];
+    assert_eq!(device.send_bytes(frames).unwrap(), 1);
+    device
+        .send_bytes([(&too_long[..], &Offload::NONE)])
+        .unwrap_err();
 }
 
 const HOST: &str = "10.77.0.1";
