@@ -33,9 +33,13 @@ pub struct SendSettings {
     pub maximum_timeout: Duration,
     /// The retransmission timeout before the first sample. The default is 1 s (RFC 6298, 2.1).
     pub initial_timeout: Duration,
-    /// The longest time that the peer is expected to hold back an acknowledgment (RFC 8985, 7.2). The default is 200
-    /// ms.
+    /// The longest time that the peer is expected to hold back an acknowledgment (RFC 8985, 7.2). Rounded up to 10 ms, at
+    /// most 2.55 s. The default is 200 ms.
     pub peer_ack_delay: Duration,
+    /// The least time before a tail loss probe (RFC 8985, 7.2), at most 255 ms. Where round trips are far below 1 ms, an
+    /// acknowledgment that waits for the peer's processor comes later than two of them. The default is 10 ms, as in
+    /// FreeBSD (`rack.tlp_min`); in Linux it is two ticks of the system, 2 to 20 ms.
+    pub least_probe_timeout: Duration,
     /// The timeouts in a row, without an answer, after which the connection is given up. The default is 15, as in Linux
     /// (`tcp_retries2`): about 15 minutes, beyond the 100 s of RFC 1122, 4.2.3.5.
     pub retries: u8,
@@ -63,6 +67,7 @@ impl Default for SendSettings {
             maximum_timeout: Duration::from_secs(120),
             initial_timeout: Duration::from_secs(1),
             peer_ack_delay: Duration::from_millis(200),
+            least_probe_timeout: Duration::from_millis(10),
             retries: 15,
             user_timeout: None,
             has_nagle: true,
@@ -113,9 +118,11 @@ pub(super) struct Limits {
     minimum_timeout_us: u32,
     initial_timeout_ms: u16,
     maximum_timeout_s: u16,
-    peer_ack_delay_ms: u16,
     /// In units of 100 ms, 0 for none.
     user_timeout: u16,
+    /// In units of 10 ms.
+    peer_ack_delay: u8,
+    least_probe_timeout_ms: u8,
     pub(super) retries: u8,
     pub(super) has_nagle: bool,
     pub(super) has_sack: bool,
@@ -130,8 +137,9 @@ impl Limits {
             minimum_timeout_us: to_u32(settings.minimum_timeout.as_micros()),
             initial_timeout_ms: to_u16(settings.initial_timeout.as_millis()).max(1),
             maximum_timeout_s: to_u16(settings.maximum_timeout.as_secs().into()).max(1),
-            peer_ack_delay_ms: to_u16(settings.peer_ack_delay.as_millis()),
+            peer_ack_delay: to_u8(settings.peer_ack_delay.as_millis().div_ceil(10)),
             user_timeout: settings.user_timeout.map_or(0, user_timeout),
+            least_probe_timeout_ms: to_u8(settings.least_probe_timeout.as_millis()),
             retries: settings.retries,
             has_nagle: settings.has_nagle,
             has_sack,
@@ -157,7 +165,11 @@ impl Limits {
     }
 
     pub(super) fn peer_ack_delay(&self) -> Duration {
-        Duration::from_millis(self.peer_ack_delay_ms.into())
+        Duration::from_millis(10 * u64::from(self.peer_ack_delay))
+    }
+
+    pub(super) fn least_probe_timeout(&self) -> Duration {
+        Duration::from_millis(self.least_probe_timeout_ms.into())
     }
 
     pub(super) fn set_user_timeout(&mut self, time: Option<Duration>) {
@@ -173,6 +185,10 @@ impl Limits {
 /// In units of 100 ms, at least one.
 fn user_timeout(time: Duration) -> u16 {
     to_u16(time.as_millis().div_ceil(100)).max(1)
+}
+
+fn to_u8(value: u128) -> u8 {
+    value.try_into().unwrap_or(u8::MAX)
 }
 
 fn to_u16(number: u128) -> u16 {

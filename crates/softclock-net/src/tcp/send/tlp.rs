@@ -84,7 +84,7 @@ impl TailProbe {
 }
 
 /// The time from now after which a probe is sent (RFC 8985, 7.2): two round trips, and the delay of the peer's
-/// acknowledgments if only one segment is in flight.
+/// acknowledgments if only one segment is in flight; but not less than the least time.
 pub(super) fn probe_timeout(rtt: &RoundTrip, limits: &Limits, is_single: bool) -> Duration {
     let Some(smoothed) = rtt.smoothed() else {
         return Duration::from_secs(1);
@@ -93,7 +93,7 @@ pub(super) fn probe_timeout(rtt: &RoundTrip, limits: &Limits, is_single: bool) -
         true => limits.peer_ack_delay(),
         false => Duration::ZERO,
     };
-    smoothed * 2 + delay
+    (smoothed * 2 + delay).max(limits.least_probe_timeout())
 }
 
 #[cfg(test)]
