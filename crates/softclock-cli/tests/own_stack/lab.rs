@@ -303,6 +303,11 @@ impl Server {
         assert!(self.0.wait().expect("our own child").success());
     }
 
+    /// Asks the server to end, as an administrator would.
+    pub(crate) fn begin_end(&self) {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).expect("our own child");
+    }
+
     /// Kills the server, so that it cannot clean up.
     pub(crate) fn kill(mut self) {
         self.0.kill().expect("our own child");

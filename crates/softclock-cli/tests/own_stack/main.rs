@@ -55,6 +55,40 @@ fn a_client_that_is_killed_in_a_transfer_leaves_the_server_serving() {
     }
 }
 
+/// The server writes a response faster than its client reads it; what waits in the stack is sent before the end.
+#[test]
+fn the_end_waits_for_what_was_written() {
+    for (carrier, threads) in [
+        (Carrier::Tap, "1"),
+        (Carrier::Packet, "2"),
+        (Carrier::Xdp, "1"),
+    ] {
+        let lab = lab!(carrier);
+        let server = lab.serve(&["--threads", threads]);
+        lab.assert_serves();
+        let mut clients: Vec<_> = (0..4).map(|_| lab.connect()).collect();
+        for client in &mut clients {
+            client
+                .write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n")
+                .expect("it is open");
+            client.read_exact(&mut [0; 12]).expect("a status line");
+        }
+        server.begin_end();
+        for client in &mut clients {
+            // Nothing is read while most of it waits for this client's window.
+            thread::sleep(Duration::from_millis(50));
+            let mut rest = Vec::new();
+            client.read_to_end(&mut rest).expect("no reset");
+            assert!(
+                rest.ends_with(&content(LARGE)),
+                "{carrier:?}: {}",
+                rest.len()
+            );
+        }
+        assert!(server.wait().success(), "{carrier:?}");
+    }
+}
+
 #[test]
 fn a_killed_server_leaves_the_link_as_it_was() {
     for carrier in [Carrier::Packet, Carrier::Xdp] {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use softclock::JoinHandle;
-use softclock::net::{Pacer, TcpListener, TcpStream, all_paced_sent};
+use softclock::net::{Pacer, TcpListener, TcpStream, all_paced_sent, stack};
 
 use crate::client::by_address::{Clients, ConnectionPermit};
 use crate::client::members::{Members, Membership};
@@ -191,9 +191,11 @@ impl Worker {
         let all = async {
             self.members.empty().await;
             all_paced_sent().await;
+            // The kernel's sockets outlive the process.
+            stack::flushed().await;
         };
         let _ = softclock::timeout(end.since(softclock::now()), all).await;
-        self.members.count()
+        self.members.count() + stack::unflushed()
     }
 
     /// Counts a connection for its client's address. Returns `None` if the address has reached its limit.

@@ -65,6 +65,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::time::Duration;
 
 use softclock_linux::link::{ClaimError, DeviceError, Link};
 use softclock_net::stack::Settings;
@@ -197,6 +198,23 @@ pub fn open(options: &StackOptions) -> Result<Stack, StackError> {
     let driver = open::open(options)?;
     driver.start().map_err(StackError::Watch)?;
     Ok(Stack(driver))
+}
+
+/// Waits until the peers of all connections that the current runtime has closed have acknowledged everything, the ends
+/// included. Returns at once without a stack.
+///
+/// The kernel goes on sending for a process that has ended, but a stack ends with its runtime, and what is left in its
+/// send buffers is lost. So a server awaits this before its runtime ends; under a [timeout](crate::timeout), since a peer
+/// that does not read is waited for as long as its window stays closed. Looks every 2 ms.
+pub async fn flushed() {
+    while unflushed() > 0 {
+        crate::sleep(FLUSH_PAUSE).await;
+    }
+}
+
+/// The number of connections that [`flushed`] waits for.
+pub fn unflushed() -> usize {
+    Driver::current().map_or(0, |driver| driver.closing_connections())
 }
 
 /// Lists the host's addresses on an interface: those that a stack [shares](StackOptions::host_ports).
@@ -431,3 +449,6 @@ impl fmt::Display for StackError {
 }
 
 impl std::error::Error for StackError {}
+
+/// The pause between two looks at connections that are being closed.
+const FLUSH_PAUSE: Duration = Duration::from_millis(2);

@@ -96,6 +96,16 @@ impl Driver {
         });
     }
 
+    /// The connections whose peers have not acknowledged this end's FIN.
+    pub(in super::super) fn closing_connections(&self) -> usize {
+        let stack = self.stack.borrow();
+        let closing = [State::FinWait1, State::Closing, State::LastAck];
+        let states = stack
+            .tcp_states()
+            .filter(|(state, _)| closing.contains(state));
+        states.map(|(_, connections)| connections).sum()
+    }
+
     pub(in super::super) fn add_connection(&self, id: TcpId, source: SourceId) {
         self.connections.borrow_mut().insert(id, source);
     }
