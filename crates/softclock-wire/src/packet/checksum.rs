@@ -43,7 +43,8 @@ pub(super) fn replaced(sum: u16, old: u16, new: u16) -> u16 {
 /// Completes a checksum whose field holds the sum of the pseudo-header. Returns false, and changes nothing, if the
 /// field is outside the frame.
 ///
-/// Writes a checksum of zero as 0xffff, as UDP requires; in ones' complement these are the same number.
+/// Writes a checksum of zero as 0xffff for UDP, where 0 means that there is none (RFC 768); in ones' complement these are
+/// the same number.
 pub fn complete_checksum(frame: &mut [u8], checksum: PartialChecksum) -> bool {
     let start = usize::from(checksum.start);
     let field = start + usize::from(checksum.offset);
@@ -51,7 +52,7 @@ pub fn complete_checksum(frame: &mut [u8], checksum: PartialChecksum) -> bool {
         return false;
     }
     let value = match !ones_complement_sum(&frame[start..]) {
-        0 => 0xffff,
+        0 if checksum.offset == UDP_CHECKSUM => 0xffff,
         value => value,
     };
     frame[field..field + 2].copy_from_slice(&value.to_be_bytes());
@@ -87,6 +88,9 @@ pub fn partial_checksum(frame: &[u8], headers: &Headers) -> Option<PartialChecks
         offset: offset as u16,
     })
 }
+
+/// The place of the checksum in the header of UDP.
+const UDP_CHECKSUM: u16 = 6;
 
 /// The 32-bit words that are added side by side.
 const LANES: usize = 8;

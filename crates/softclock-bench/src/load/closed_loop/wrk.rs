@@ -60,9 +60,13 @@ impl Wrk {
     }
 
     fn finish(mut self) -> io::Result<Outcome> {
-        let child = self.0.take().ok_or(io::ErrorKind::NotFound)?;
-        // If it has ended by itself, its output below has the reason.
-        let _ = kill_process(Pid::from_child(&child), Signal::INT);
+        let mut child = self.0.take().ok_or(io::ErrorKind::NotFound)?;
+        // If it has ended by itself, its output below has the reason. A signal that comes before wrk sleeps does not end its
+        // sleep of an hour, so it is repeated. What wrk prints fits into the pipe.
+        while child.try_wait()?.is_none() {
+            let _ = kill_process(Pid::from_child(&child), Signal::INT);
+            thread::sleep(SIGNAL_PAUSE);
+        }
         let output = child.wait_with_output()?;
         let stdout = String::from_utf8_lossy(&output.stdout);
         stdout.lines().find_map(parse).unwrap_or_else(|| {
@@ -101,6 +105,9 @@ fn parse(line: &str) -> Option<io::Result<Outcome>> {
         errors,
     }))
 }
+
+/// The pause between two signals to end.
+const SIGNAL_PAUSE: Duration = Duration::from_millis(20);
 
 /// A script of wrk that prints the results at the end.
 const SCRIPT: &str = r#"
