@@ -15,6 +15,8 @@ use crate::link::{Header, LinkAddress};
 use crate::routes::Prefix;
 use crate::{icmp_v6, ip, udp};
 
+mod groups;
+mod rings;
 pub(super) mod simulation;
 #[path = "target.rs"]
 mod target;
@@ -221,120 +223,6 @@ fn a_receiver_is_woken_once_and_only_if_it_waits() {
     }
 }
 
-/// A ring of a network interface with these frames.
-fn ring(frames: impl IntoIterator<Item = Vec<u8>>) -> VecDeque<RingFrame<Vec<u8>>> {
-    let of_frame = |bytes| RingFrame {
-        bytes,
-        arrived: NOW,
-        verify: Verify::Yes,
-    };
-    frames.into_iter().map(of_frame).collect()
-}
-
-/// Receives until nothing is left; returns the payloads.
-fn receive_all(
-    host: &mut Host,
-    id: EndpointId,
-    mut ring: VecDeque<RingFrame<Vec<u8>>>,
-) -> Vec<Vec<u8>> {
-    let mut payloads = Vec::new();
-    loop {
-        match host.receive_next(NOW, id, || ring.pop_front()) {
-            Taken::Datagram(datagram) => payloads.push(datagram.payload().to_vec()),
-            Taken::Other => {}
-            Taken::Nothing => return payloads,
-        }
-    }
-}
-
-#[test]
-fn a_frame_of_a_ring_is_processed_when_its_receiver_takes_it() {
-    let mut host = host(1, Architecture::NiLrp);
-    let id = host.bind(at("10.0.0.1:7")).unwrap();
-    let mut damaged = datagram(5, b"damaged");
-    *damaged.last_mut().unwrap() ^= 1;
-    let frames = ring([damaged, datagram(5, b"whole")]);
-    assert_eq!(receive_all(&mut host, id, frames), [b"whole"]);
-    let counts = host.endpoint_counts(id).unwrap();
-    assert_eq!((counts.received, counts.received_bytes), (1, 5));
-    assert_eq!(counts.drops.of(DropReason::UdpChecksum), 1);
-    let counts = host.counts();
-    assert_eq!((counts.frames_received, counts.to_channels), (2, 2));
-}
-
-#[test]
-fn a_frame_in_the_wrong_ring_reaches_its_endpoint() {
-    let mut host = host(1, Architecture::NiLrp);
-    let right = host.bind(at("10.0.0.1:7")).unwrap();
-    let wrong = host.bind(at("10.0.0.1:8")).unwrap();
-    assert!(host.wait(right));
-    let frames = ring([datagram(5, b"stray")]);
-    assert!(receive_all(&mut host, wrong, frames).is_empty());
-    assert_eq!(host.next_woken(), Some(right));
-    assert_eq!(receive_all(&mut host, right, ring([])), [b"stray"]);
-}
-
-#[test]
-fn frames_from_strangers_and_to_other_hosts_do_not_leave_a_ring_as_datagrams() {
-    let mut host = host(1, Architecture::NiLrp);
-    let id = host.bind(at("0.0.0.0:7")).unwrap();
-    host.connect(id, at("10.0.0.9:5")).unwrap();
-    let mut to_other = datagram(5, b"other");
-    to_other[5] = 2;
-    let frames = ring([datagram(6, b"stranger"), to_other, datagram(5, b"peer")]);
-    assert_eq!(receive_all(&mut host, id, frames), [b"peer"]);
-    assert_eq!(host.drops().of(DropReason::OtherHost), 1);
-    // The stranger gets an error about a closed port, as in the other architectures.
-    host.process(NOW, 10);
-    assert_eq!(host.drops().of(DropReason::PortUnreachable), 1);
-    assert_eq!(host.counts().errors_sent, 1);
-}
-
-#[test]
-fn a_ring_and_the_stacks_own_packets_take_turns() {
-    let mut host = host(1, Architecture::NiLrp);
-    let id = host.bind(at("10.0.0.1:7")).unwrap();
-    for payload in [b"own 1", b"own 2"] {
-        host.send_to(NOW, id, at("10.0.0.1:7"), payload).unwrap();
-    }
-    let frames = (1..=4u8).map(|number| datagram(5, &[b'r', b'i', b'n', b'g', number]));
-    let expected: [&[u8]; 6] = [
-        b"ring\x01",
-        b"own 1",
-        b"ring\x02",
-        b"own 2",
-        b"ring\x03",
-        b"ring\x04",
-    ];
-    assert_eq!(receive_all(&mut host, id, ring(frames)), expected);
-}
-
-#[test]
-fn discards_of_the_network_interface_are_counted_by_ring() {
-    let mut host = host(1, Architecture::NiLrp);
-    let id = host.bind(at("10.0.0.1:7")).unwrap();
-    host.on_discards(Ring::Endpoint(id), 5);
-    host.on_discards(Ring::Control, 3);
-    host.on_discards(Ring::Fragments, 2);
-    host.on_ring_closed(1);
-    use DropReason::{ChannelFull, Closed, ControlFull, FragmentsFull};
-    let all = [
-        (ChannelFull, 5),
-        (ControlFull, 3),
-        (FragmentsFull, 2),
-        (Closed, 1),
-    ];
-    assert_eq!(host.drops().iter().collect::<Vec<_>>(), all);
-    let of_endpoint = &host.endpoint_counts(id).unwrap().drops;
-    assert_eq!(of_endpoint.of(ChannelFull), 5);
-    let counts = host.counts();
-    assert_eq!(counts.frames_received, 11);
-    assert_eq!(
-        (counts.to_channels, counts.to_control, counts.to_fragments),
-        (6, 3, 2)
-    );
-}
-
 #[test]
 fn echo_requests_are_answered_under_a_rate_limit() {
     let mut host = with(1, |settings| settings.echoes_of_source_per_second = 10);
@@ -535,78 +423,6 @@ fn a_datagram_to_the_stack_itself_arrives() {
         assert_eq!(host.next_frame(), None);
         // It is no frame of the device.
         assert_eq!(verdicts(&host), 0);
-    }
-}
-
-#[test]
-fn a_datagram_to_a_group_goes_to_all_that_are_bound_to_its_port() {
-    for architecture in Architecture::ALL {
-        for (bound, other, group) in GROUPS {
-            let mut host = host(1, architecture);
-            let ids = bound.map(|local| host.bind(at(local)).unwrap());
-            let other = host.bind(at(other)).unwrap();
-            arrive(&mut host, to_group(group));
-            host.process(NOW, 10);
-            for id in ids {
-                let datagram = host.receive(id).unwrap();
-                assert_eq!(datagram.payload(), b"all");
-                assert_eq!(datagram.destination, at(group).ip());
-            }
-            assert!(host.receive(other).is_none());
-            assert_eq!(host.drops().total(), 0);
-            assert_eq!((host.counts().to_channels, verdicts(&host)), (1, 1));
-        }
-    }
-}
-
-/// Addresses that are bound to port 7 and receive what is sent to the group, one that does not, and the group.
-const GROUPS: [([&str; 2], &str, &str); 2] = [
-    (["0.0.0.0:7", "224.0.0.1:7"], "10.0.0.1:7", "224.0.0.1:7"),
-    (["[::]:7", "[ff02::1]:7"], "[2001:db8::1]:7", "[ff02::1]:7"),
-];
-
-/// A frame with a datagram from host 9 to a group.
-fn to_group(group: &str) -> Vec<u8> {
-    let mut peer = host(9, Architecture::SoftLrp);
-    let any = match at(group) {
-        SocketAddr::V4(_) => "0.0.0.0:5",
-        SocketAddr::V6(_) => "[::]:5",
-    };
-    let id = peer.bind(at(any)).unwrap();
-    peer.send_to(NOW, id, at(group), b"all").unwrap();
-    peer.next_frame().unwrap()
-}
-
-/// The endpoint that has room receives the frame itself: no copy was made for the other.
-#[test]
-fn a_datagram_to_a_group_is_not_copied_for_an_endpoint_without_room() {
-    for architecture in Architecture::ALL {
-        for (bound, _, group) in GROUPS {
-            for behind in [0, 1] {
-                let mut host = with(1, |settings| {
-                    settings.architecture = architecture;
-                    settings.channel.packets = 1;
-                });
-                let ids = bound.map(|local| host.bind(at(local)).unwrap());
-                let arrive = |host: &mut Host| {
-                    arrive(host, to_group(group));
-                    host.process(NOW, 10);
-                };
-                arrive(&mut host);
-                host.receive(ids[1 - behind]).unwrap();
-                arrive(&mut host);
-                let datagram = host.receive(ids[1 - behind]).unwrap();
-                let is_eager = architecture == Architecture::Bsd;
-                let is_copied = !matches!(datagram.memory, endpoint::Memory::Frame(_));
-                assert!(is_eager || !is_copied, "{architecture:?}, {group}");
-                let reason = match is_eager {
-                    true => DropReason::SocketFull,
-                    false => DropReason::ChannelFull,
-                };
-                let drops = &host.endpoint_counts(ids[behind]).unwrap().drops;
-                assert_eq!((drops.of(reason), host.drops().total()), (1, 1));
-            }
-        }
     }
 }
 
