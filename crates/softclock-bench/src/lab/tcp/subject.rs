@@ -159,12 +159,10 @@ impl Subject {
         let router = Link::Clients.address();
         let routes = format!("route add 10.80.0.0/15 via {router} dev {server}\nlink set lo up\n");
         network.server.batch("ip", &routes)?;
-        if self.uses_descriptors() {
-            // The kernel's best: segments cross the link joined.
-            network
-                .server
-                .run(&format!("ethtool -K {server} tso on gso on"))?;
-        }
+        // The best for all: segments cross the link joined.
+        network
+            .server
+            .run(&format!("ethtool -K {server} tso on gso on"))?;
         if let Self::Guarded(..) = self {
             guard(network)?;
         }
