@@ -229,7 +229,14 @@ impl http_body::Body for CountedBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<io::Result<Frame<Bytes>>>> {
-        self.poll_up_to(usize::MAX, cx)
+        let frame = self.poll_up_to(usize::MAX, cx);
+        if let AnyBody::Own(Body::Bytes(_)) = &self.body
+            && let Poll::Ready(Some(Ok(frame))) = &frame
+        {
+            let content = frame.data_ref().cloned().unwrap_or_default();
+            self.exchange.session.content.replace(content);
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

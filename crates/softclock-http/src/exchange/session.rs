@@ -1,10 +1,11 @@
 //! The state that the exchanges of one connection share.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use http::StatusCode;
 
 use crate::client::by_address::{ConnectionPermit, StreamPermit};
@@ -29,6 +30,9 @@ pub(crate) struct Session {
     waiting: Cell<Option<Waker>>,
     /// The tunnel that this connection becomes after a response with status 101.
     tunnel: Cell<Option<Box<Tunnel>>>,
+    /// The content in memory that a response has passed to hyper last, until it is written: the stream need not copy what
+    /// lies in it.
+    pub(crate) content: RefCell<Bytes>,
     /// Counts the connection for the client's address.
     permit: OnceCell<ConnectionPermit>,
 }
@@ -42,6 +46,7 @@ impl Session {
             active: Cell::new(false),
             waiting: Cell::new(None),
             tunnel: Cell::new(None),
+            content: RefCell::default(),
             permit: OnceCell::new(),
         })
     }

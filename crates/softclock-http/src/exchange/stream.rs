@@ -466,7 +466,13 @@ impl<S: Socket> Write for GuardedStream<S> {
         let offered = || buffers.iter().map(|buffer| buffer.len()).sum();
         let written = match self.poll_write_file(cx, offered) {
             Some(written) => written,
-            None => Pin::new(&mut self.socket).poll_write_vectored(cx, buffers),
+            None => {
+                let Self {
+                    socket, session, ..
+                } = &mut *self;
+                let content = session.content.borrow();
+                socket.poll_write_shared(cx, buffers, &content)
+            }
         };
         self.watch(written, cx)
     }
@@ -481,6 +487,8 @@ impl<S: Socket> Write for GuardedStream<S> {
         if self.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
+        // hyper flushes when all that it had is written.
+        self.session.content.take();
         self.lane.on_flush(|| self.socket.sends_files())?;
         // With TLS, the flush waits until the client has read buffered records: this wait has its timeouts, too.
         let flushed = Pin::new(&mut self.socket).poll_flush(cx);

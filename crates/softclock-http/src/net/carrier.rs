@@ -7,6 +7,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures_rustls::server::TlsStream;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use softclock::fs::File;
@@ -167,6 +168,18 @@ impl Socket for Stream {
             Self::Plain(carrier) => each!(carrier, stream => stream.poll_readable(cx)),
             // TLS may hold decrypted bytes that the socket does not report.
             Self::Tls(_) => Poll::Ready(()),
+        }
+    }
+
+    fn poll_write_shared(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+        shared: &Bytes,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Plain(Carrier::Tcp(stream)) => stream.poll_write_shared(cx, buffers, shared),
+            _ => Pin::new(self).poll_write_vectored(cx, buffers),
         }
     }
 

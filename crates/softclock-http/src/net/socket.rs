@@ -1,8 +1,10 @@
 //! The socket interface that a connection uses.
 
-use std::io;
+use std::io::{self, IoSlice};
+use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use hyper::rt::Write;
 use softclock::fs::File;
 
@@ -14,6 +16,16 @@ pub(crate) trait Socket: Write + Unpin {
     /// Ready when [`poll_receive`](Self::poll_receive) may return data, the end or an error; it may also be pending.
     /// Costs less than a read.
     fn poll_readable(&self, cx: &Context<'_>) -> Poll<()>;
+
+    /// Like [`poll_write_vectored`](Write::poll_write_vectored), for buffers some of which may lie within `shared`.
+    fn poll_write_shared(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffers: &[IoSlice<'_>],
+        _shared: &Bytes,
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(self).poll_write_vectored(cx, buffers)
+    }
 
     /// Returns whether a new file may be sent by [`poll_send_file`](Self::poll_send_file). A transfer that has begun
     /// may continue even if this changes.

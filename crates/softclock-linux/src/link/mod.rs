@@ -5,6 +5,7 @@
 //! - [`PacketSocket`]: receives and sends frames by AF_PACKET.
 //! - [`XdpSocket`]: receives and sends frames by AF_XDP.
 //! - [`XdpChannels`]: receives frames by AF_XDP into a bounded channel for each endpoint.
+//! - [`LongFrames`]: sends frames with pending segmentation beside AF_XDP.
 //! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
 //! - [`HostNeighbors`]: the host's neighbors on a link, for a stack that shares the host's addresses.
 //! - [`LinkMonitor`]: the end of a link, and changes of the host's addresses on it.
@@ -27,6 +28,7 @@ mod device;
 #[cfg(feature = "experiments")]
 mod generic_netlink;
 mod host;
+mod long_frames;
 mod monitor;
 #[cfg(feature = "experiments")]
 mod napi;
@@ -50,6 +52,7 @@ pub use buffer::{Buffer, Pool};
 pub use claim::{Claim, ClaimError};
 pub use device::{Device, DeviceError, DeviceFailure};
 pub use host::{HostNeighbors, reserve_port};
+pub use long_frames::LongFrames;
 pub use monitor::{LinkChange, LinkMonitor};
 pub use packet_socket::PacketSocket;
 #[cfg(feature = "experiments")]

@@ -6,17 +6,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use softclock_wire::packet::Offload;
 
-use super::{BATCH, Buffer, Link, PacketSocket, Pool, Received, Refused, XdpSocket};
+use super::{Buffer, Link, LongFrames, Pool, Received, Refused, XdpSocket};
 
 /// An [`XdpSocket`], the pool to which frames are copied that wait long, and a socket for frames with pending
 /// segmentation.
-///
-/// Where the kernel copies each frame that AF_XDP sends, such a frame leaves by AF_PACKET: the kernel copies it once, and
-/// the link cuts it, or the link's peer takes it whole. AF_XDP would send each segment on its own.
 pub struct XdpDevice {
     pub(super) socket: XdpSocket,
     pool: Pool,
-    long: Option<PacketSocket>,
+    long: LongFrames,
 }
 
 impl XdpDevice {
@@ -24,7 +21,7 @@ impl XdpDevice {
         Self {
             socket,
             pool: Pool::new(),
-            long: None,
+            long: LongFrames::NONE,
         }
     }
 
@@ -33,18 +30,19 @@ impl XdpDevice {
     /// # Errors
     /// Those of [`PacketSocket::open`].
     pub(super) fn with_long(socket: XdpSocket, link: &Link, buffer: usize) -> io::Result<Self> {
-        let long = socket
-            .is_copied()
-            .then(|| PacketSocket::open_to_send(link, buffer));
+        let long = match socket.is_copied() {
+            true => LongFrames::open(link, buffer)?,
+            false => LongFrames::NONE,
+        };
         Ok(Self {
-            long: long.transpose()?,
+            long,
             ..Self::new(socket)
         })
     }
 
     /// Whether frames with pending segmentation leave whole.
     pub(super) const fn takes_offloads(&self) -> bool {
-        self.long.is_some()
+        self.long.are_taken()
     }
 
     pub(super) fn receive(
@@ -75,33 +73,8 @@ impl XdpDevice {
         &self,
         frames: impl Iterator<Item = (&'a [u8], &'a Offload)> + Clone,
     ) -> io::Result<usize> {
-        let Some(long) = &self.long else {
-            return self.socket.send(frames);
-        };
-        let frames = frames.take(BATCH);
-        let is_long = |offload: &Offload| offload.segmentation.is_some();
-        let mut sent = 0;
-        loop {
-            let rest = frames.clone().skip(sent);
-            let Some((_, first)) = rest.clone().next() else {
-                return Ok(sent);
-            };
-            let is_run_long = is_long(first);
-            let run = rest.take_while(|(_, offload)| is_long(offload) == is_run_long);
-            let wanted = run.clone().count();
-            let result = match is_run_long {
-                false => self.socket.send(run),
-                // It would overtake the frames that wait in the ring.
-                true if self.socket.is_behind() => Err(io::ErrorKind::WouldBlock.into()),
-                true => long.send(run),
-            };
-            match result {
-                Ok(some) if some < wanted => return Ok(sent + some),
-                Ok(some) => sent += some,
-                Err(error) if sent == 0 => return Err(error),
-                Err(_) => return Ok(sent),
-            }
-        }
+        let is_behind = || self.socket.is_behind();
+        (self.long).send_among(frames, is_behind, |run| self.socket.send(run))
     }
 }
 

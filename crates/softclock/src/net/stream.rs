@@ -10,6 +10,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::carrier::TcpIo;
 use super::pacing::{Paced, Pacer, Pacing, StreamPacing};
 use crate::fs::File;
@@ -302,6 +304,25 @@ impl TcpStream {
     ) -> Poll<io::Result<usize>> {
         let written = match self.paced_writer() {
             None => self.io.poll_send_vectored(cx, buffers),
+            Some(paced) => paced.poll_write(cx, buffers),
+        };
+        self.count(written)
+    }
+
+    /// Like [`poll_write_vectored`](Self::poll_write_vectored), for buffers some of which lie within `shared`: a
+    /// connection of a [stack](crate::net::stack) of this process sends those from there, and keeps a reference until the
+    /// peer has acknowledged them. Every other connection copies them, as all the rest.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub fn poll_write_shared(
+        &self,
+        cx: &Context<'_>,
+        buffers: &[IoSlice<'_>],
+        shared: &Bytes,
+    ) -> Poll<io::Result<usize>> {
+        let written = match self.paced_writer() {
+            None => self.io.poll_send_shared(cx, buffers, shared),
             Some(paced) => paced.poll_write(cx, buffers),
         };
         self.count(written)

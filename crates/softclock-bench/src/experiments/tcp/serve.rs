@@ -350,7 +350,7 @@ const NOTES: [&str; 7] = [
      server's processor, of the server's priority; by AF_PACKET and in the kernel: RPS to the server's processor, or the same \
      kind of thread (threaded NAPI with GRO)",
     "all servers have segmentation offload: responses of 6 KB cross veth as one frame; the stack by AF_XDP, which has none, \
-     sends such frames by an AF_PACKET socket beside it; by NI-LRP it sends frames of up to 1514 bytes, each with its checksum",
+     sends such frames by an AF_PACKET socket beside it",
     "nginx: one worker, keepalive_requests without limit, access_log off, multi_accept, listen reuseport, tcp_nopush with \
      sendfile, open_file_cache valid for 1 s; softclock: one thread, its defaults",
     "idle connections have completed their handshakes and send nothing; they are made by frames from many addresses, so that \

@@ -27,7 +27,7 @@ use super::{
     Open, XdpError, XdpSettings, XdpStep, bind, lock, prepare, queue_of, retry_while_busy,
 };
 use crate::bpf::{Attachment, IndexMap, SocketMap};
-use crate::link::{Buffer, Link, Received, Refused};
+use crate::link::{Buffer, Link, LongFrames, Received, Refused};
 pub(super) use credits::Credits;
 pub use key::EndpointKey;
 use program::Maps;
@@ -201,6 +201,17 @@ impl XdpChannels {
     ) -> io::Result<usize> {
         let mut sending = lock(&self.shared.sending);
         sending.send_buffers(self.shared.socket.as_fd(), frames)
+    }
+
+    /// Opens the way for frames with pending segmentation, which [`send`](Self::send) would cut.
+    ///
+    /// # Errors
+    /// Those of [`PacketSocket::open`](crate::link::PacketSocket::open).
+    pub fn long_frames(&self, buffer_bytes: usize) -> io::Result<LongFrames> {
+        match self.shared.is_copied {
+            true => LongFrames::open(&self.shared.link, buffer_bytes),
+            false => Ok(LongFrames::NONE),
+        }
     }
 
     /// Whether the kernel had no room at the last call, so that frames may wait for [`flush`](Self::flush).

@@ -29,24 +29,42 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp_append(id, bytes)
     }
 
-    /// Appends the bytes that `give` returns for the room that there is, at least one byte, and returns their number.
-    /// So a writer copies no more than is taken. The bytes beyond the room are lost.
+    /// Appends the pieces that `give` returns for the room that there is, at least one byte, and returns the number of
+    /// bytes taken. So a writer copies no more than is taken. A piece counts for at least 128 bytes, so several short ones
+    /// may find less room. The bytes beyond the room are lost.
     ///
     /// # Errors
     /// [`TcpError`]. `give` is not called then.
-    pub fn tcp_write_with(
+    pub fn tcp_write_with<I: IntoIterator<Item = Bytes>>(
         &mut self,
         now: Instant,
         id: TcpId,
-        give: impl FnOnce(usize) -> Bytes,
+        give: impl FnOnce(usize) -> I,
     ) -> Result<usize, TcpError> {
-        let room = self.tcp_room(now, id)?;
-        if room == 0 {
+        let mut left = self.tcp_room(now, id)?;
+        if left == 0 {
             return Err(TcpError::WouldBlock);
         }
-        let mut bytes = give(room);
-        bytes.truncate(room);
-        self.tcp_append(id, bytes)
+        let pieces = give(left);
+        let endpoint = self.tcp.connections.get_mut(id.0);
+        let connection = &mut endpoint.ok_or(TcpError::Closed)?.connection;
+        let mut written = 0;
+        for mut bytes in pieces {
+            let offered = bytes.len();
+            bytes.truncate(left.min(connection.room()));
+            let taken = bytes.len();
+            if connection.write(bytes).is_err() {
+                break;
+            }
+            written += taken;
+            left -= taken;
+            if taken < offered {
+                break;
+            }
+        }
+        self.tcp.mark_ready(id.0);
+        self.tcp.account(id.0);
+        Ok(written)
     }
 
     /// The bytes that a write takes now: acknowledgments that have arrived make room. 0 if the owner must wait.

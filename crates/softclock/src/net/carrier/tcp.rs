@@ -7,6 +7,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use crate::net::kernel::Kernel;
 #[cfg(feature = "memory-net")]
 use crate::net::memory::MemoryTcp;
@@ -123,6 +125,20 @@ impl TcpIo {
             Self::Stack(stack) => stack.poll_send_vectored(cx, buffers),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.poll_send_vectored(cx, buffers),
+        }
+    }
+
+    /// Like [`poll_send_vectored`](Self::poll_send_vectored). A stack of this process sends what lies within `shared` from
+    /// there, without a copy of its own.
+    pub(crate) fn poll_send_shared(
+        &self,
+        cx: &Context<'_>,
+        buffers: &[IoSlice<'_>],
+        shared: &Bytes,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Stack(stack) => stack.poll_send_shared(cx, buffers, shared),
+            _ => self.poll_send_vectored(cx, buffers),
         }
     }
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use softclock_core::{Clock, Instant, TriggerState};
 use softclock_linux::link::{
-    BATCH, Device, Link, Pool, Received, Refused, XdpChannel, XdpChannels,
+    BATCH, Device, Link, LongFrames, Pool, Received, Refused, XdpChannel, XdpChannels,
 };
 use softclock_net::stack::{Frame, Ring};
 
@@ -22,7 +22,7 @@ use crate::runtime::sources::Direction;
 pub(super) enum Opened {
     /// At least one: by AF_XDP one for each queue.
     Devices(Vec<Device>),
-    Channels(XdpChannels),
+    Channels(XdpChannels, LongFrames),
     Lane(LaneEnd),
 }
 
@@ -38,6 +38,7 @@ pub(super) enum Interface {
 /// The channels of NI-LRP: those of sockets are theirs, and the stack receives from the common ones.
 pub(super) struct Channels {
     all: Arc<XdpChannels>,
+    long: LongFrames,
     common: [Kernel<CommonChannel>; 3],
     pool: Pool,
 }
@@ -60,7 +61,8 @@ impl Opened {
     pub(super) fn takes_offloads(&self) -> bool {
         match self {
             Self::Devices(devices) => devices.iter().all(Device::takes_offloads),
-            Self::Channels(_) | Self::Lane(_) => false,
+            Self::Channels(_, long) => long.are_taken(),
+            Self::Lane(_) => false,
         }
     }
 }
@@ -73,7 +75,7 @@ impl Interface {
                 let watched = devices.into_iter().map(Kernel::new);
                 watched.collect::<io::Result<_>>().map(Self::Devices)
             }
-            Opened::Channels(channels) => Channels::watch(channels).map(Self::Channels),
+            Opened::Channels(channels, long) => Channels::watch(channels, long).map(Self::Channels),
             Opened::Lane(lane) => Ok(Self::Lane(lane)),
         }
     }
@@ -144,7 +146,10 @@ impl Interface {
             Self::Devices(devices) => devices[0].quiet_call(Direction::Write, |_| {
                 devices[0].descriptor().send_bytes(parts.clone())
             }),
-            Self::Channels(channels) => channels.all.send(parts),
+            Self::Channels(channels) => {
+                let all = &channels.all;
+                (channels.long).send_among(parts, || all.is_behind(), |run| all.send(run))
+            }
             Self::Lane(lane) => lane.send(frames),
         }
     }
@@ -223,7 +228,7 @@ impl Interface {
 }
 
 impl Channels {
-    fn watch(channels: XdpChannels) -> io::Result<Self> {
+    fn watch(channels: XdpChannels, long: LongFrames) -> io::Result<Self> {
         let all = Arc::new(channels);
         let kinds = [
             CommonKind::Control,
@@ -237,6 +242,7 @@ impl Channels {
         Ok(Self {
             common: [control?, fragments?, unclaimed?],
             all,
+            long,
             pool: Pool::new(),
         })
     }

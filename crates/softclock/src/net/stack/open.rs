@@ -138,7 +138,7 @@ fn open_interface(options: &StackOptions) -> Result<OpenInterface, StackError> {
     };
     let monitor = monitor.map_err(StackError::Watch)?;
     let opened = match options.architecture {
-        Architecture::NiLrp => open_channels(&link, options).map(Opened::Channels),
+        Architecture::NiLrp => open_channels(&link, options),
         _ => share(&link, options).map(Opened::Devices),
     };
     Ok(OpenInterface {
@@ -151,7 +151,7 @@ fn open_interface(options: &StackOptions) -> Result<OpenInterface, StackError> {
 }
 
 /// Opens a link with a channel for each socket.
-fn open_channels(link: &Link, options: &StackOptions) -> Result<XdpChannels, DeviceError> {
+fn open_channels(link: &Link, options: &StackOptions) -> Result<Opened, DeviceError> {
     let settings = ChannelSettings {
         link: XdpSettings {
             copies: Copies::Allowed,
@@ -162,10 +162,15 @@ fn open_channels(link: &Link, options: &StackOptions) -> Result<XdpChannels, Dev
         limit: ring_limit(options.channel.packets),
         common_limit: COMMON_LIMIT,
     };
-    XdpChannels::open(link, settings).map_err(|error| DeviceError {
+    let failed = |failure| DeviceError {
         interface: link.name().into(),
-        failure: DeviceFailure::Xdp(error),
-    })
+        failure,
+    };
+    let channels = XdpChannels::open(link, settings);
+    let channels = channels.map_err(|error| failed(DeviceFailure::Xdp(error)))?;
+    let long = channels.long_frames(LONG_FRAMES_BYTES);
+    let long = long.map_err(|error| failed(DeviceFailure::Packet(error)))?;
+    Ok(Opened::Channels(channels, long))
 }
 
 /// Opens a link, with all of its queues.
@@ -217,6 +222,9 @@ fn random_link_address() -> LinkAddress {
 
 /// The prefix of the name of a TAP device to create.
 pub(super) const TAP: &str = "tap:";
+
+/// The buffer in the kernel for frames with pending segmentation.
+const LONG_FRAMES_BYTES: usize = 4 << 20;
 
 /// The frames that wait in each common channel of NI-LRP: as many as in those of the stack, into which the driver moves
 /// them.

@@ -197,7 +197,18 @@ impl StackTcp {
         cx: &Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let sent = self.poll_send_piece(cx, parts);
+        self.poll_send_shared(cx, parts, &Bytes::new())
+    }
+
+    /// Like [`poll_send_vectored`](Self::poll_send_vectored). What lies within `shared` is sent from there.
+    pub(crate) fn poll_send_shared(
+        &self,
+        cx: &Context<'_>,
+        parts: &[IoSlice<'_>],
+        shared: &Bytes,
+    ) -> Poll<io::Result<usize>> {
+        let send = || self.send(parts, shared);
+        let sent = (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, send);
         if let Poll::Ready(Ok(bytes)) = sent {
             self.runtime().take_bytes(bytes);
         }
@@ -209,7 +220,7 @@ impl StackTcp {
         cx: &Context<'_>,
         parts: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let send = || self.send(parts);
+        let send = || self.send(parts, &Bytes::new());
         (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, send)
     }
 
@@ -248,24 +259,25 @@ impl StackTcp {
     }
 
     pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
-        let sent = self.send(parts);
+        let sent = self.send(parts, &Bytes::new());
         self.runtime().trigger(TriggerState::Send);
         sent
     }
 
     pub(crate) fn send_quietly(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.send(&[IoSlice::new(bytes)])
+        self.send(&[IoSlice::new(bytes)], &Bytes::new())
     }
 
-    /// Copies the parts, as far as there is room, and gives them to the stack.
-    fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+    /// Gives the parts to the stack, as far as there is room: what lies within `shared` as a reference, and the rest
+    /// copied.
+    fn send(&self, parts: &[IoSlice<'_>], shared: &Bytes) -> io::Result<usize> {
         let offered = parts.iter().map(|part| part.len()).sum();
         if offered == 0 {
             return self.write(Bytes::new());
         }
         self.driver.with_tcp(|stack, now| {
             loop {
-                let give = |room: usize| gathered(parts, room.min(offered));
+                let give = |room: usize| pieces(parts, room.min(offered), shared);
                 match stack.tcp_write_with(now, self.id, give) {
                     Err(TcpError::WouldBlock) => {}
                     Ok(sent) => {
@@ -423,12 +435,33 @@ impl Drop for StackTcp {
     }
 }
 
-/// The first `room` bytes of the parts, one after the other.
-fn gathered(parts: &[IoSlice<'_>], room: usize) -> Bytes {
+/// The first `room` bytes of the parts, one after the other: copies, but for the first long part within `shared`.
+fn pieces(parts: &[IoSlice<'_>], room: usize, shared: &Bytes) -> [Bytes; 3] {
+    let is_shared = |part: &IoSlice<'_>| part.len() >= LEAST_SHARED && lies_within(part, shared);
+    let Some(at) = parts.iter().position(is_shared) else {
+        return [copied(parts, room), Bytes::new(), Bytes::new()];
+    };
+    let before = copied(&parts[..at], room);
+    let room = room - before.len();
+    let mut part = shared.slice_ref(&parts[at]);
+    part.truncate(room);
+    let after = copied(&parts[at + 1..], room - part.len());
+    [before, part, after]
+}
+
+/// Whether all bytes of `part` are those of `whole`, at the same place in memory.
+fn lies_within(part: &[u8], whole: &[u8]) -> bool {
+    let (part, whole) = (part.as_ptr_range(), whole.as_ptr_range());
+    whole.start <= part.start && part.end <= whole.end
+}
+
+/// A copy of the first `room` bytes of the parts, one after the other.
+fn copied(parts: &[IoSlice<'_>], room: usize) -> Bytes {
     if let [part] = parts {
-        return Bytes::copy_from_slice(&part[..room]);
+        return Bytes::copy_from_slice(&part[..part.len().min(room)]);
     }
-    let mut bytes = Vec::with_capacity(room);
+    let all: usize = parts.iter().map(|part| part.len()).sum();
+    let mut bytes = Vec::with_capacity(room.min(all));
     for part in parts {
         let rest = room - bytes.len();
         bytes.extend_from_slice(&part[..part.len().min(rest)]);
@@ -463,5 +496,48 @@ pub(super) fn member_error() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, reason)
 }
 
+/// The shortest part that is sent from shared memory: a shorter one costs less to copy than to refer to.
+const LEAST_SHARED: usize = 1 << 10;
+
 /// The most bytes that one call reads, from a file or for a caller without a buffer.
 const MOST_AT_ONCE: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn pieces_are_the_parts_as_far_as_there_is_room(
+            lengths in prop::collection::vec(0..3000usize, 0..5),
+            is_shared in prop::collection::vec(any::<bool>(), 5),
+            room in 0..9000usize,
+        ) {
+            let memory: Vec<u8> = (0..20_000).map(|at| (at % 251) as u8).collect();
+            let shared = Bytes::copy_from_slice(&memory);
+            let mut at = 0;
+            let mut parts = Vec::new();
+            for (&length, &is_shared) in lengths.iter().zip(&is_shared) {
+                let of: &[u8] = if is_shared { &shared } else { &memory };
+                parts.push(IoSlice::new(&of[at..at + length]));
+                at += length;
+            }
+            let room = room.min(at);
+            let pieces = pieces(&parts, room, &shared);
+            prop_assert_eq!(pieces.concat(), &memory[..room]);
+            let [_, piece, _] = &pieces;
+            prop_assert!(piece.is_empty() || lies_within(piece, &shared));
+        }
+    }
+
+    #[test]
+    fn a_long_part_of_shared_memory_is_not_copied() {
+        let shared = Bytes::from(vec![7; 4000]);
+        let parts = [IoSlice::new(b"head"), IoSlice::new(&shared[100..])];
+        let [head, body, rest] = pieces(&parts, 2004, &shared);
+        assert_eq!(&head[..], b"head");
+        assert_eq!((body.len(), body.as_ptr()), (2000, shared[100..].as_ptr()));
+        assert!(rest.is_empty());
+    }
+}
