@@ -41,6 +41,7 @@ macro_rules! conformance {
             conformance!(@tests $address $by, $pacing;
                 a_stream_carries_bytes_both_ways
                 large_transfers_wait_for_the_reader
+                parts_of_shared_memory_arrive_in_their_places
                 half_close_lets_the_answer_through
                 dropping_a_stream_ends_the_peer_s_reading
                 zero_linger_resets

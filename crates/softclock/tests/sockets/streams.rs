@@ -2,13 +2,14 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::io::ErrorKind;
+use std::io::{ErrorKind, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use bytes::Bytes;
 use softclock::fs::Root;
 use softclock::net::{ListenOptions, Pacer, TcpListener, TcpStream};
 use softclock::{Mechanism, TriggerState};
@@ -83,6 +84,26 @@ pub(super) async fn large_transfers_wait_for_the_reader(address: SocketAddr) {
         !writer.is_finished(),
         "8 MB do not fit into a socket's buffers"
     );
+    assert!(read_to_end(&server).await == expected);
+    writer.await;
+}
+
+pub(super) async fn parts_of_shared_memory_arrive_in_their_places(address: SocketAddr) {
+    const BYTES: usize = 3 << 20;
+    let (client, server) = pair(address).await;
+    let shared: Bytes = (0..BYTES).map(|at| ((at * 31) >> 3) as u8).collect();
+    let mut expected = b"head".to_vec();
+    expected.extend_from_slice(&shared[500..]);
+    expected.extend_from_slice(b"tail");
+    let writer = softclock::spawn_local(async move {
+        let whole: [&[u8]; 3] = [b"head", &shared[500..], b"tail"];
+        let mut parts = whole.map(IoSlice::new);
+        let mut left = &mut parts[..];
+        while !left.is_empty() {
+            let written = poll_fn(|cx| client.poll_write_shared(cx, left, &shared)).await;
+            IoSlice::advance_slices(&mut left, written.unwrap());
+        }
+    });
     assert!(read_to_end(&server).await == expected);
     writer.await;
 }
