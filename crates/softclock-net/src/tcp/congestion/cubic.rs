@@ -30,7 +30,8 @@ use softclock_core::Instant;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cubic {
     curve: Curve,
-    /// Microseconds of the last acknowledgment, modulo 2^32. Intervals between two are far shorter than 2^31.
+    /// Microseconds of the last acknowledgment, modulo 2^32. An interval between two in which the window is in use is far
+    /// shorter.
     last_us: u32,
     /// The part of the window's growth that is not a whole byte yet, times the window.
     credit: u32,
@@ -103,12 +104,13 @@ impl Cubic {
     pub fn advance(&mut self, at: Instant, is_in_use: bool) {
         let us = (at.as_ns() / 1_000) as u32;
         let since = us.wrapping_sub(self.last_us);
-        // Earlier than the last acknowledgment, since segments may be processed out of the order of their arrival.
-        if since > i32::MAX as u32 {
+        // Segments may be processed out of the order of their arrival.
+        let is_earlier = since.wrapping_neg() <= MOST_EARLIER_US;
+        if self.is_open && is_earlier {
             return;
         }
         self.last_us = us;
-        if is_in_use && self.is_open {
+        if self.is_open && is_in_use {
             self.curve.elapsed_us = self.curve.elapsed_us.saturating_add(since);
         }
     }
@@ -204,6 +206,9 @@ fn ticks_of_us(us: u128) -> u64 {
     // 2^16 ticks of 1 000 000 us each, reduced.
     us * 1_024 / 15_625
 }
+
+/// The most by which an acknowledgment arrived before one that was processed earlier.
+const MOST_EARLIER_US: u32 = 1_000_000;
 
 /// A tick is 2^-16 s: 15 us, short against the time in which the curve changes by a byte.
 const TICK_BITS: u32 = 16;

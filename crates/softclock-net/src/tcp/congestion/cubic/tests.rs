@@ -47,17 +47,18 @@ impl Reference {
     }
 }
 
-/// Runs both for some seconds with acknowledgments of two segments each, spread over the round trip. Returns the
-/// greatest difference between the windows, in segments.
-fn greatest_difference(w_max: u32, srtt: Duration, seconds: f64) -> f64 {
+/// Runs both for some seconds from `begin` on, with acknowledgments of two segments each, spread over the round trip.
+/// Returns the greatest difference between the windows, in segments.
+fn greatest_difference(begin: Instant, w_max: u32, srtt: Duration, seconds: f64) -> f64 {
     let bytes = w_max * u32::from(MSS);
     let mut cubic = Cubic::default();
+    cubic.advance(begin, true);
     cubic.on_reduction(bytes, true);
     let mut window = Cubic::reduced(bytes);
     let mut reference = Reference::new(f64::from(window) / SEGMENT, f64::from(w_max));
     let (mut now, mut greatest) = (0.0, 0f64);
     while now < seconds {
-        cubic.advance(Instant::from_ns((now * 1e9) as u64), true);
+        cubic.advance(begin + Duration::from_secs_f64(now), true);
         window = cubic.on_ack(window, 2 * u32::from(MSS), srtt, MSS);
         reference.on_ack(now, srtt.as_secs_f64(), 2.0);
         greatest = greatest.max((f64::from(window) / SEGMENT - reference.window).abs());
@@ -75,11 +76,22 @@ fn the_window_is_that_of_the_rfc_in_floating_point() {
         (20, 200, 30.0),
         (5_000, 50, 20.0),
     ] {
-        let difference = greatest_difference(w_max, Duration::from_millis(ms), seconds);
+        let srtt = Duration::from_millis(ms);
+        let difference = greatest_difference(Instant::ORIGIN, w_max, srtt, seconds);
         assert!(
             difference < 0.1,
             "{w_max} segments, {ms} ms: {difference} segments"
         );
+    }
+}
+
+#[test]
+fn the_curve_rises_alike_at_any_time_of_the_clock() {
+    // Microseconds are kept modulo 2^32: they wrap at 4295 s.
+    for seconds in [60, 2_100, 2_150, 3_000, 4_280, 60_000, 60_000_000] {
+        let begin = Instant::ORIGIN + Duration::from_secs(seconds);
+        let difference = greatest_difference(begin, 100, Duration::from_millis(100), 30.0);
+        assert!(difference < 0.1, "at {seconds} s: {difference} segments");
     }
 }
 
