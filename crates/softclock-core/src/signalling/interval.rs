@@ -24,12 +24,12 @@ pub(super) struct Interval {
 }
 
 impl Interval {
-    /// Creates an interval of a quarter of the bound.
+    /// Creates an interval as long as the bound: nothing has arrived yet.
     pub(super) fn new(quota: u32, bound_ns: u64) -> Self {
         Self {
             quota: u64::from(quota.max(1)),
             bound_ns,
-            ns: bound_ns / 4,
+            ns: bound_ns,
             lateness: Lateness::default(),
         }
     }

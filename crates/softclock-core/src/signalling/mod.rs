@@ -216,7 +216,8 @@ impl Signalling {
     }
 
     /// Decides how a thread without work waits. `wakes_at` is the time at which it wakes up in any case, such as for
-    /// its next timer.
+    /// its next timer. Looks at queues do not count: cancel their events first, or a thread without work would go on to
+    /// look.
     ///
     /// If the returned look is due at `now`, the thread must not wait. Otherwise the wait begins.
     pub fn before_wait(&mut self, now: Instant, wakes_at: Option<Instant>) -> Next {

@@ -250,11 +250,11 @@ fn run_loaded(queue: &mut Signalling, from_us: u64, to_us: u64, busy_us: u64) ->
 #[test]
 fn automatic_follows_the_load_with_hysteresis() {
     let mut queue = waiting(automatic(Wakeups::AtOnce), 100);
-    run_loaded(&mut queue, 1_000, 10_000, 5);
+    let _ = run_loaded(&mut queue, 1_000, 10_000, 5);
     assert!(!queue.is_soft_polling(), "{}", queue.busy_share());
-    run_loaded(&mut queue, 10_000, 14_000, 25);
+    let _ = run_loaded(&mut queue, 10_000, 14_000, 25);
     assert!(queue.is_soft_polling(), "{}", queue.busy_share());
-    run_loaded(&mut queue, 14_000, 24_000, 10);
+    let _ = run_loaded(&mut queue, 14_000, 24_000, 10);
     assert!(
         queue.is_soft_polling(),
         "between the limits nothing changes"
