@@ -205,9 +205,11 @@ impl Model {
             let interrupt = self.queues.iter().filter_map(Queue::next_interrupt).min();
             let ends = [Some(until_ns), job, look, interrupt];
             let end = ends.into_iter().flatten().min().unwrap_or(until_ns);
+            // The looks of this step may have gone beyond the end of the run.
+            let end = end.max(self.now);
             let late = self.random.below(self.costs.wake_ns + 1);
             let before = self.busy_ns;
-            if end == until_ns {
+            if end >= until_ns {
                 // The thread still waits when the run ends.
                 self.advance(end - self.now);
                 self.busy_ns = before;
