@@ -70,6 +70,7 @@ mod interrupt;
 mod interval;
 mod lateness;
 mod load;
+mod machine;
 mod policy;
 mod poll;
 mod rule;
@@ -83,7 +84,8 @@ use core::time::Duration;
 use crate::Instant;
 use counts::Counters;
 use load::Load;
-use rule::{Looked, Machine};
+use machine::Machine;
+use rule::Looked;
 
 pub use counts::Counts;
 pub use policy::{LatencyBound, Period, Policy, PolicyError, Quota, Wakeups};

@@ -3,14 +3,8 @@
 //! A rule decides as if each look took everything. [`Signalling`](super::Signalling) adds the looks that are due at
 //! once: after an interrupt, after a look that left packets, and after interrupts became enabled.
 
-use super::automatic::Automatic;
-use super::clocked::Clocked;
-use super::hybrid::Hybrid;
-use super::interrupt::Interrupt;
 use super::load::Load;
-use super::poll::Poll;
-use super::soft_poll::SoftPoll;
-use super::{Interrupts, Look, Next, Policy};
+use super::{Interrupts, Look, Next};
 use crate::Instant;
 
 /// The answers of a policy.
@@ -33,42 +27,6 @@ pub(super) struct Looked {
     pub(super) before: Instant,
     /// How late it was, if it was made when its time had come, and interrupts were masked since the look before.
     pub(super) late_ns: Option<u64>,
-}
-
-#[derive(Clone, Debug)]
-pub(super) enum Machine {
-    Interrupt(Interrupt),
-    Poll(Poll),
-    Clocked(Clocked),
-    Hybrid(Hybrid),
-    SoftPoll(SoftPoll),
-    Automatic(Automatic),
-}
-
-impl Machine {
-    pub(super) fn new(policy: Policy, now: Instant) -> Self {
-        match policy {
-            Policy::Interrupt => Self::Interrupt(Interrupt),
-            Policy::Poll => Self::Poll(Poll),
-            Policy::Clocked(period) => Self::Clocked(Clocked::new(period, now)),
-            Policy::Hybrid => Self::Hybrid(Hybrid),
-            Policy::SoftPoll { quota, bound } => Self::SoftPoll(SoftPoll::new(quota, bound, now)),
-            Policy::Automatic { bound, wakeups } => {
-                Self::Automatic(Automatic::new(bound, wakeups, now))
-            }
-        }
-    }
-
-    pub(super) fn rule(&mut self) -> &mut dyn Rule {
-        match self {
-            Self::Interrupt(rule) => rule,
-            Self::Poll(rule) => rule,
-            Self::Clocked(rule) => rule,
-            Self::Hybrid(rule) => rule,
-            Self::SoftPoll(rule) => rule,
-            Self::Automatic(rule) => rule,
-        }
-    }
 }
 
 impl Next {
