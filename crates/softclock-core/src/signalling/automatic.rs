@@ -11,7 +11,7 @@
 
 use super::Next;
 use super::deferral::Deferral;
-use super::load::{Load, WHOLE};
+use super::load::{Load, WHOLE, expected_16};
 use super::policy::{LatencyBound, Quota, Wakeups};
 use super::rule::{Looked, Rule};
 use super::soft_poll::SoftPoll;
@@ -51,12 +51,16 @@ impl Automatic {
         self.soft.interval_ns()
     }
 
-    fn judge(&mut self, load: &Load) {
-        let arriving_16 = load.expected_16(self.bound_ns);
+    fn judge(&mut self, now: Instant, load: &Load) {
+        let arriving_16 = expected_16(load.rate(), self.bound_ns);
         self.is_loaded = match self.is_loaded {
             false => load.share() >= BEGIN_SHARE && arriving_16 >= BEGIN_ARRIVING_16,
             true => load.share() >= END_SHARE && arriving_16 >= END_ARRIVING_16,
         };
+        // The rate of a load that has just begun is not known.
+        if let Some(deferral) = self.deferral.as_mut().filter(|_| !self.is_loaded) {
+            deferral.pause(now);
+        }
     }
 
     /// Returns the time up to which a wait needs no interrupts, if any.
@@ -73,8 +77,9 @@ impl Automatic {
             return Some(at);
         }
         let due = self.soft.due();
-        let expected_16 = load.expected_16(self.soft.interval_ns());
-        let is_deferred = self.is_loaded && due > now && deferral.begin(now, expected_16);
+        let interval_ns = self.soft.interval_ns();
+        let is_deferred =
+            self.is_loaded && due > now && deferral.begin(now, load.rate(), interval_ns);
         is_deferred.then_some(due)
     }
 }
@@ -85,9 +90,9 @@ impl Rule for Automatic {
     }
 
     fn on_look(&mut self, looked: &Looked, load: &Load) -> Next {
-        self.judge(load);
+        self.judge(looked.now, load);
         if let Some(deferral) = &mut self.deferral {
-            deferral.on_look(looked.now, looked.look);
+            deferral.on_look(looked);
         }
         let mut looked = *looked;
         if core::mem::take(&mut self.is_borrowed) {
@@ -101,7 +106,7 @@ impl Rule for Automatic {
     }
 
     fn before_wait(&mut self, now: Instant, wakes_at: Option<Instant>, load: &Load) -> Next {
-        self.judge(load);
+        self.judge(now, load);
         self.deferred_until(now, wakes_at, load)
             .map_or(Next::INTERRUPTED, Next::masked_until)
     }

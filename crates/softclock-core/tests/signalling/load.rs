@@ -111,3 +111,36 @@ fn automatic_follows_a_step_of_the_load_within_milliseconds() {
     model.run(200 * MS);
     assert!(model.one().signalling.current().look.is_none());
 }
+
+/// Runs a policy with clients that wait for answers, and returns the packets served and the busy time for each.
+fn closed(policy: Policy, clients: u64, think_ns: u64) -> (u64, f64) {
+    let arrivals = (0..clients).map(|client| client * 300).collect();
+    let mut model = Model::new(policy, vec![arrivals], Costs::TYPICAL, 6).with_clients(think_ns);
+    model.run(END);
+    let taken = model.one().taken;
+    (taken, model.busy_ns as f64 / taken as f64)
+}
+
+#[test]
+fn clients_that_wait_for_answers_lose_nothing() {
+    for clients in [1, 2, 4, 8, 32, 128] {
+        for think_ns in [10_000, 40_000] {
+            let (hybrid, hybrid_ns) = closed(Policy::Hybrid, clients, think_ns);
+            for (policy, least) in [
+                (soft_poll(Quota::packets(5).unwrap(), 100), 0.99),
+                (soft_poll(Quota::AUTOMATIC, 100), 0.99),
+                (automatic(100, Wakeups::AtOnce), 0.99),
+                (automatic(100, Wakeups::Deferred), 0.97),
+            ] {
+                let (served, ns) = closed(policy, clients, think_ns);
+                let share = served as f64 / hybrid as f64;
+                println!(
+                    "{clients} clients, {think_ns} ns, {policy:?}: {share:.3} served, {:.3} time",
+                    ns / hybrid_ns
+                );
+                assert!(share > least, "{share} with {clients} clients: {policy:?}");
+                assert!(ns < 1.01 * hybrid_ns, "{ns} of {hybrid_ns} ns: {policy:?}");
+            }
+        }
+    }
+}

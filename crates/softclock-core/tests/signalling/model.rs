@@ -73,6 +73,8 @@ pub(crate) struct Model {
     is_asked: bool,
     /// Time in which the thread did not wait.
     pub(crate) busy_ns: u64,
+    /// If packets are requests of clients that wait for the answer: the mean time to the next.
+    think_ns: Option<u64>,
     random: SplitMix,
 }
 
@@ -100,6 +102,7 @@ impl Model {
             is_working: false,
             is_asked: false,
             busy_ns: 0,
+            think_ns: None,
             random: SplitMix(seed),
         }
     }
@@ -107,6 +110,13 @@ impl Model {
     /// Adds work of the thread, in the order of its times.
     pub(crate) fn with_jobs(mut self, jobs: impl IntoIterator<Item = Job>) -> Self {
         self.jobs.extend(jobs);
+        self
+    }
+
+    /// Makes each packet of the first queue the cause of another, so that as many clients as packets that have arrived
+    /// wait for answers.
+    pub(crate) fn with_clients(mut self, think_ns: u64) -> Self {
+        self.think_ns = Some(think_ns);
         self
     }
 
@@ -179,6 +189,7 @@ impl Model {
         if self.packets > 0 {
             self.packets -= 1;
             self.advance(self.costs.packet_ns.max(1));
+            self.answer();
         } else {
             let piece = 1 + self.random.below(self.costs.trigger_ns);
             let piece = piece.min(self.job_ns);
@@ -186,6 +197,16 @@ impl Model {
             self.advance(piece);
         }
         self.is_working = false;
+    }
+
+    fn answer(&mut self) {
+        let Some(think_ns) = self.think_ns else {
+            return;
+        };
+        let at = self.now + think_ns / 2 + self.random.exponential(think_ns / 2);
+        let arrivals = &mut self.queues[0].arrivals;
+        let index = arrivals.partition_point(|&other| other <= at);
+        arrivals.insert(index, at);
     }
 
     fn rest(&mut self, until_ns: u64) {
