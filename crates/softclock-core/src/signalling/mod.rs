@@ -1,13 +1,15 @@
 //! Signalling: how a thread learns that a device has work, by interrupts, by polling, or by both in turn.
 //!
-//! | policy | between looks | while the thread waits | source |
+//! | policy | while the thread runs | while it waits | source |
 //! |---|---|---|---|
 //! | [`Interrupt`](Policy::Interrupt) | interrupts | interrupts | |
-//! | [`Poll`](Policy::Poll) | looks at once | never waits | |
-//! | [`Clocked`](Policy::Clocked) | a look each period | a look each period | *Clocked Interrupts*, 1.2 and 3 |
-//! | [`Hybrid`](Policy::Hybrid) | interrupts, masked while looks find much | interrupts | Mogul and Ramakrishnan, 1996; Linux's NAPI |
-//! | [`SoftPoll`](Policy::SoftPoll) | a soft event, at an interval that adapts to a quota | interrupts | *Soft Timers*, 4.2 and 5.8 |
-//! | [`Automatic`](Policy::Automatic) | as `Hybrid` or `SoftPoll`, by the load | interrupts; optionally masked for a short time | |
+//! | [`Poll`](Policy::Poll) | looks at once | does not wait | |
+//! | [`Clocked`](Policy::Clocked) | a look each period | a look each period | *Clocked Interrupts*, 1.2, 3 |
+//! | [`Hybrid`](Policy::Hybrid) | interrupts, or looks while they find much | interrupts | *Receive Livelock*; NAPI |
+//! | [`SoftPoll`](Policy::SoftPoll) | looks at an interval that adapts | interrupts | *Soft Timers*, 4.2, 5.8 |
+//! | [`Automatic`](Policy::Automatic) | as `Hybrid` or `SoftPoll` | interrupts; none if deferred | |
+//!
+//! *Receive Livelock* is Mogul and Ramakrishnan: *Eliminating Receive Livelock in an Interrupt-Driven Kernel*, 1996.
 //!
 //! A [`Signalling`] serves one queue: a pair of rings of a device, or a kernel's queue of events, of which each is then
 //! a packet. Several queues of a thread have one each, joined by [`Wait::of`]. It serves both directions of its queue:

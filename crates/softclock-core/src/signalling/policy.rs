@@ -151,7 +151,7 @@ pub struct Quota(Option<u8>);
 impl Quota {
     /// As many packets as the latency bound has room for, up to 16. In Table XII, 15 packets gain 0 to 3 % over 10.
     pub const AUTOMATIC: Self = Self(None);
-    /// The largest quota: a batch of the devices.
+    /// The largest quota: beyond it, more packets a look gain nothing and wait longer.
     pub const MOST: u32 = 64;
 
     /// Creates a fixed quota.
