@@ -240,7 +240,11 @@ impl Signalling {
     /// queue allowed it.
     pub fn after_wait(&mut self, now: Instant) -> Next {
         self.end_wait(now);
-        let next = self.machine.rule().after_wait(now);
+        let next = match self.interrupts {
+            // The look for which it waited stays due when it was, so that its lateness is known.
+            Interrupts::Masked => self.current(),
+            Interrupts::Enabled => self.machine.rule().after_wait(now),
+        };
         self.settle(now, next)
     }
 

@@ -13,6 +13,7 @@ pub(super) trait Rule {
     fn on_look(&mut self, looked: &Looked, load: &Load) -> Next;
     /// `wakes_at` is in the future.
     fn before_wait(&mut self, now: Instant, wakes_at: Option<Instant>, load: &Load) -> Next;
+    /// Interrupts were enabled.
     fn after_wait(&mut self, now: Instant) -> Next;
 }
 

@@ -294,6 +294,47 @@ fn a_deferred_wait_ends_when_the_thread_wakes_up_anyway() {
 }
 
 #[test]
+fn a_look_when_the_thread_wakes_up_anyway_does_not_steer() {
+    let mut queue = waiting(automatic(Wakeups::Deferred), 100);
+    let _ = run_loaded(&mut queue, 1_000, 10_000, 25);
+    assert!(queue.is_soft_polling());
+    let interval = queue.interval();
+    let mut us = 10_000;
+    for _ in 0..50 {
+        let wakes_at = at(us + 20);
+        let next = queue.before_wait(at(us), Some(wakes_at));
+        assert_eq!(next, Next::masked_until(wakes_at));
+        us += 25;
+        assert_eq!(queue.after_wait(at(us)), next);
+        let _ = queue.on_look(at(us), found(1));
+    }
+    assert_eq!(queue.interval(), interval);
+}
+
+#[test]
+fn the_lateness_of_a_deferred_wait_counts() {
+    let interval_after = |late_us| {
+        let mut queue = waiting(automatic(Wakeups::Deferred), 100);
+        let mut now = at(1_000);
+        for _ in 0..300 {
+            let _ = queue.after_wait(now);
+            let _ = queue.on_look(now, found(5));
+            now += Duration::from_micros(40);
+            begin_wait(&mut queue, now);
+            now = queue
+                .current()
+                .look
+                .unwrap_or(now + Duration::from_micros(60));
+            now += Duration::from_micros(late_us);
+        }
+        assert!(queue.counts(now).masked_waits > 100);
+        queue.interval().unwrap()
+    };
+    assert!(interval_after(0) > Duration::from_micros(98));
+    assert!(interval_after(20) < Duration::from_micros(82));
+}
+
+#[test]
 fn deferred_waits_need_load() {
     let mut queue = waiting(automatic(Wakeups::Deferred), 100);
     let _ = run_loaded(&mut queue, 1_000, 10_000, 4);
