@@ -8,13 +8,16 @@
 //! - [`trace`]: a recording of the latest trigger states (sections 5.3 and 5.4).
 //! - [`events`]: explicit event delivery: `declare_interest`, `get_next_event` (*Event Delivery*, sections 4 and 6).
 //! - [`idle`]: whether an idle thread halts, blocks or spins (section 5.1).
+//! - [`signalling`]: how a thread learns that a device has work: interrupts, polling, clocked looks and soft polls
+//!   (section 4.2; *Clocked Interrupts*).
 //! - [`pacing`]: rate-based clocking (sections 4.1 and 5.6) and the byte clock (*PSPacer/HT*, section II-B).
 //! - [`units`]: rates, sizes and times in the notation of `tc`.
 //! - [`wan`]: a model of a wide-area link with delay, jitter, rate and loss, reproducible from a seed.
 //! - [`histogram`]: fixed-memory histograms of nanoseconds.
 //!
 //! The papers are *Soft Timers* (Aron and Druschel, TOCS 2000), *Event Delivery* (Banga, Mogul and Druschel: *A
-//! Scalable and Explicit Event Delivery Mechanism for UNIX*, USENIX 1999) and *PSPacer/HT* (Takano et al., 2010).
+//! Scalable and Explicit Event Delivery Mechanism for UNIX*, USENIX 1999), *Clocked Interrupts* (Chung, Traw and Smith:
+//! *Event-signaling within Higher Performance Network Subsystems*, 1995) and *PSPacer/HT* (Takano et al., 2010).
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -24,6 +27,7 @@ pub mod events;
 pub mod histogram;
 pub mod idle;
 pub mod pacing;
+pub mod signalling;
 pub mod soft_timers;
 pub mod time;
 pub mod trace;
