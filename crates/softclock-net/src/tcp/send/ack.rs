@@ -176,8 +176,8 @@ impl Sender {
             self.events.note(SendEvent::TailRepair);
         }
         if end == ProbeEnd::Repair && self.phase == Phase::Open {
-            self.controller
-                .on_loss(event.now, event.flight_before, self.next);
+            let flight = self.flight_with_paced(event.flight_before);
+            self.controller.on_loss(event.now, flight, self.next);
             let threshold = self.controller.slow_start_threshold();
             self.controller.set_window_after_recovery(threshold);
             self.controller.on_recovered(event.now);
@@ -316,9 +316,8 @@ impl Sender {
         if !event.ack.ece || !self.flags.has_ecn || self.phase != Phase::Open {
             return;
         }
-        let is_reduced = self
-            .controller
-            .on_ecn(event.now, event.flight_before, self.next);
+        let flight = self.flight_with_paced(event.flight_before);
+        let is_reduced = self.controller.on_ecn(event.now, flight, self.next);
         self.flags.reports_reduction |= is_reduced;
         if is_reduced {
             self.events.note(SendEvent::CongestionMark);

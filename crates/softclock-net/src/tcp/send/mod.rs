@@ -383,6 +383,19 @@ impl Sender {
         self.next.since(self.una)
     }
 
+    /// The flight to which congestion is answered: `size`, and what only the pacer holds back. Unpaced senders would have
+    /// those bytes in flight, and the window that allows them grew as fast (RFC 9438, 4.6, allows to reduce from it).
+    fn flight_with_paced(&self, size: u32) -> u32 {
+        let is_held_back = self.paced_at != Instant::FAR_FUTURE && !self.pace.is_stated();
+        let open = (self.una + self.window).since(self.next);
+        let held_back = match is_held_back {
+            true => self.unsent().min(open),
+            false => 0,
+        };
+        size.saturating_add(held_back)
+            .min(size.max(self.controller.window()))
+    }
+
     /// The bytes presumed to be under way.
     pub fn in_flight(&self) -> u32 {
         self.flight.as_ref().map_or(0, |flight| flight.in_flight())

@@ -40,6 +40,11 @@ impl Pace {
         self.begin().set_rate(bytes_per_second);
     }
 
+    /// Whether the owner states a rate.
+    pub(super) const fn is_stated(&self) -> bool {
+        self.is_stated
+    }
+
     /// The pacer, if there is one.
     pub(super) fn pacer(&mut self) -> Option<&mut Pacer> {
         self.pacer.as_deref_mut()

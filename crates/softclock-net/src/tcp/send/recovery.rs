@@ -52,6 +52,7 @@ impl Sender {
     }
 
     fn begin_recovery(&mut self, flight: &mut Flight, now: Instant, in_flight: u32, size: u32) {
+        let in_flight = self.flight_with_paced(in_flight);
         self.controller.on_loss(now, in_flight, self.next);
         self.report_reduction();
         self.undo.arm(self.una, self.next);
@@ -93,7 +94,7 @@ impl Sender {
         }
         self.stats.timeouts = self.stats.timeouts.wrapping_add(1);
         self.events.note(SendEvent::Timeout);
-        let in_flight = self.flight_size();
+        let in_flight = self.flight_with_paced(self.flight_size());
         self.mark_timed_out(flight, now);
 
         // RFC 5681, 3.1: the threshold is reduced once for each loss of a flight, the window by every timeout.

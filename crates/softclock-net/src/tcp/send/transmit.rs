@@ -48,7 +48,11 @@ impl Sender {
             self.update_pace();
         }
         let allowed_at = self.pace.begin().next_send(now);
-        if allowed_at > now {
+        // The first segment that is sent again ends a time without progress, and takes the place of a lost one.
+        let is_urgent = self.flags.forces_retransmission
+            && matches!(candidate, Candidate::Lost(_))
+            && !self.pace.is_stated();
+        if allowed_at > now && !is_urgent {
             self.paced_at = allowed_at;
             return None;
         }
