@@ -14,6 +14,8 @@ use softclock_net::tcp::seq::Seq;
 use softclock_net::tcp::settings::Settings;
 use softclock_net::tcp::state::State;
 
+#[path = "../../crates/softclock-net/src/fuzz_input.rs"]
+mod fuzz_input;
 #[path = "../../crates/softclock-net/src/tcp/connection/target.rs"]
 mod target;
 

@@ -10,6 +10,8 @@ use softclock_net::tcp::listen::{
 use softclock_net::tcp::segment::{Flags, Header, Options, Reply, Segment, Timestamps};
 use softclock_net::tcp::seq::Seq;
 
+#[path = "../../crates/softclock-net/src/fuzz_input.rs"]
+mod fuzz_input;
 #[path = "../../crates/softclock-net/src/tcp/listen/target.rs"]
 mod target;
 

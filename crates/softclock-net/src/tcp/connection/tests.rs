@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::{Arrival, Connection, Error, Events, IcmpError, Outgoing};
 use crate::demux::{Flow, HashKey, Protocol};
+use crate::fuzz_input;
 use crate::icmp::ErrorKind;
 use crate::tcp::challenge::{ChallengeLimiter, ChallengeSettings};
 use crate::tcp::payload::Payload;

@@ -6,6 +6,7 @@ use core::time::Duration;
 
 use softclock_core::Instant;
 
+use super::fuzz_input::settings_and_steps;
 use super::{
     CookieUse, Flags, Flow, HashKey, Header, ListenSettings, Listener, Options, Outcome, Protocol,
     Reply, Segment, Seq, Shared, SharedSettings, Timestamps,
@@ -21,12 +22,11 @@ use super::{
 /// - a SYN-ACK is sent again as often as the settings say, and challenge ACKs are limited;
 /// - a reset is never answered by a reset, and no timer is late.
 pub(crate) fn check(input: &[u8]) {
-    let Some((&settings, mut steps)) = input.split_first() else {
+    let Some(([settings], steps)) = settings_and_steps(input) else {
         return;
     };
     let mut world = World::new(settings);
-    while let Some((&step, rest)) = steps.split_first_chunk() {
-        steps = rest;
+    for &step in steps {
         world.step(step);
         world.check();
     }

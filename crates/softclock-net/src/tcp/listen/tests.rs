@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::demux::{HashKey, Protocol};
+use crate::fuzz_input;
 use crate::tcp::peer::Ecn;
 use crate::tcp::segment::Header;
 
