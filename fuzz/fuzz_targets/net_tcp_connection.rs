@@ -3,7 +3,7 @@
 
 extern crate alloc;
 
-use softclock_net::demux::{Flow, HashKey, Protocol};
+use softclock_net::demux::{Flow, HashKey, Transport};
 use softclock_net::icmp::ErrorKind;
 use softclock_net::tcp::challenge::{ChallengeLimiter, ChallengeSettings};
 use softclock_net::tcp::connection::{Arrival, Connection, Error, Events, IcmpError, Outgoing};

@@ -3,7 +3,7 @@
 
 extern crate alloc;
 
-use softclock_net::demux::{Flow, HashKey, Protocol};
+use softclock_net::demux::{Flow, HashKey, Transport};
 use softclock_net::tcp::listen::{
     CookieUse, ListenSettings, Listener, Outcome, Shared, SharedSettings,
 };

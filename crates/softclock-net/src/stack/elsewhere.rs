@@ -6,7 +6,7 @@ use core::ops::Deref;
 
 use super::Stack;
 use super::endpoint::{Arrived, Datagram, Memory, RingFrame};
-use crate::demux::{Class, Protocol, classify};
+use crate::demux::{Class, Transport, classify};
 use crate::drops::{DropReason, Drops};
 use crate::link::{Header, LinkAddress};
 use crate::routes::{Destination, Routes};
@@ -153,7 +153,7 @@ impl RingEndpoint<'_> {
         let is_accepted = self
             .remote
             .is_none_or(|remote| (remote.ip(), remote.port()) == flow.remote);
-        Ok(flow.protocol == Protocol::Udp
+        Ok(flow.transport == Transport::Udp
             && self.routes.classify(address) == Destination::Ours
             && is_bound
             && port == self.local.port()

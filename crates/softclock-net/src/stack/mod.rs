@@ -71,7 +71,7 @@ use self::path_mtu::PathMtus;
 use self::slots::{SlotId, Slots};
 use self::tcp::Tcp;
 use crate::channel::Channel;
-use crate::demux::{HashKey, InUse, Protocol, Table};
+use crate::demux::{HashKey, InUse, Table, Transport};
 use crate::drops::{DropReason, Drops};
 use crate::due::earliest;
 use crate::ip::fragments::Reassembly;
@@ -270,7 +270,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     fn bind_port(&mut self, local: (IpAddr, u16)) -> Result<EndpointId, BindError> {
         let endpoint = Endpoint::new(local, self.settings.channel);
         let id = self.endpoints.insert(endpoint);
-        match self.table.bind(Protocol::Udp, local, id) {
+        match self.table.bind(Transport::Udp, local, id) {
             Ok(()) => Ok(EndpointId(id)),
             Err(InUse) => {
                 self.endpoints.remove(id);
@@ -305,7 +305,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let Some(mut endpoint) = self.endpoints.remove(id.0) else {
             return;
         };
-        self.table.unbind(Protocol::Udp, endpoint.local);
+        self.table.unbind(Transport::Udp, endpoint.local);
         while endpoint.channel.pop().is_some() {
             self.drops.count(DropReason::Closed);
         }

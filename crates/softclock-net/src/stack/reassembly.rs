@@ -11,7 +11,7 @@ use super::endpoint::{Arrived, Datagram, Memory};
 use super::icmp::shared;
 use super::{EndpointId, Stack};
 use crate::checksum::Verify;
-use crate::demux::{Flow, Protocol};
+use crate::demux::{Flow, Transport};
 use crate::drops::DropReason;
 use crate::icmp::{Original, Report, may_answer};
 use crate::ip::fragments::Reassembled;
@@ -72,7 +72,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             UDP => {
                 let datagram = udp::parse(addresses, &whole.payload, Verify::Yes)?;
                 let flow = Flow {
-                    protocol: Protocol::Udp,
+                    transport: Transport::Udp,
                     remote: (addresses.source, datagram.source_port),
                     local: (addresses.destination, datagram.destination_port),
                 };

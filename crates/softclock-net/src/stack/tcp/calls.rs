@@ -7,7 +7,7 @@ use core::ops::Deref;
 use softclock_core::Instant;
 
 use super::{Interest, Listed, Owner, TcpEndpoint, TcpError, TcpId, TcpWoken};
-use crate::demux::{Flow, Protocol};
+use crate::demux::{Flow, Transport};
 use crate::ports::DynamicPorts;
 use crate::stack::slots::SlotId;
 use crate::stack::{BindError, Stack};
@@ -93,7 +93,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return Err(BindError::NotOurAddress);
         }
         let flow = |port| Flow {
-            protocol: Protocol::Tcp,
+            transport: Transport::Tcp,
             remote: (address, remote.port()),
             local: (source, port),
         };

@@ -8,7 +8,7 @@ use softclock_wire::packet::TCP;
 use super::{Interest, Listed, TcpEndpoint};
 use crate::channel::Full;
 use crate::checksum::{Addresses, Verify};
-use crate::demux::{Flow, Protocol};
+use crate::demux::{Flow, Transport};
 use crate::drops::DropReason;
 use crate::ip;
 use crate::link::Header as LinkHeader;
@@ -116,7 +116,7 @@ impl Parsed {
 /// The flow of a segment that has arrived.
 pub(super) const fn flow(addresses: Addresses, header: &Header) -> Flow {
     Flow {
-        protocol: Protocol::Tcp,
+        transport: Transport::Tcp,
         remote: (addresses.source, header.source_port),
         local: (addresses.destination, header.destination_port),
     }

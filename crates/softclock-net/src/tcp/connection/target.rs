@@ -12,8 +12,8 @@ use softclock_core::Instant;
 use super::fuzz_input::settings_and_steps;
 use super::{
     Arrival, ChallengeLimiter, ChallengeSettings, Connection, Ecn, Error, ErrorKind, Events, Flags,
-    Flow, HashKey, Header, IcmpError, Options, Outgoing, Payload, Protocol, SackBlock, Seq,
-    Settings, State, Timestamps,
+    Flow, HashKey, Header, IcmpError, Options, Outgoing, Payload, SackBlock, Seq, Settings, State,
+    Timestamps, Transport,
 };
 
 /// Plays the peer and the owner of a connection. The input is two bytes of settings, and steps of four bytes each.
@@ -643,7 +643,7 @@ fn follows(before: State, state: State) -> bool {
 
 fn flow() -> Flow {
     Flow {
-        protocol: Protocol::Tcp,
+        transport: Transport::Tcp,
         remote: ([192, 0, 2, 7].into(), 80),
         local: ([192, 0, 2, 1].into(), 40_000),
     }

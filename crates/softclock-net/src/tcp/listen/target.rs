@@ -8,8 +8,8 @@ use softclock_core::Instant;
 
 use super::fuzz_input::settings_and_steps;
 use super::{
-    CookieUse, Flags, Flow, HashKey, Header, ListenSettings, Listener, Options, Outcome, Protocol,
-    Reply, Segment, Seq, Shared, SharedSettings, Timestamps,
+    CookieUse, Flags, Flow, HashKey, Header, ListenSettings, Listener, Options, Outcome, Reply,
+    Segment, Seq, Shared, SharedSettings, Timestamps, Transport,
 };
 
 /// Passes segments of a few flows to two listeners that share their limits. The input is a byte of [settings](Settings),
@@ -346,7 +346,7 @@ fn of(port: u16) -> usize {
 fn flow(port: u16) -> Flow {
     let address = |number| [192, 0, 2, number].into();
     Flow {
-        protocol: Protocol::Tcp,
+        transport: Transport::Tcp,
         remote: (address(7), port),
         local: (address(1), 80),
     }
