@@ -3,7 +3,7 @@
 
 extern crate alloc;
 
-use softclock_net::demux::{Flow, HashKey, Protocol};
+use softclock_net::demux::{Flow, HashKey, Transport};
 use softclock_net::icmp::ErrorKind;
 use softclock_net::tcp::challenge::{ChallengeLimiter, ChallengeSettings};
 use softclock_net::tcp::connection::{Arrival, Connection, Error, Events, IcmpError, Outgoing};
@@ -14,6 +14,8 @@ use softclock_net::tcp::seq::Seq;
 use softclock_net::tcp::settings::Settings;
 use softclock_net::tcp::state::State;
 
+#[path = "../../crates/softclock-net/src/fuzz_input.rs"]
+mod fuzz_input;
 #[path = "../../crates/softclock-net/src/tcp/connection/target.rs"]
 mod target;
 

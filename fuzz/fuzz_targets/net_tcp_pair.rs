@@ -14,6 +14,8 @@ use softclock_net::stack::{
 use softclock_net::tcp::segment::{self, Flags, Header, Options, Timestamps};
 use softclock_net::tcp::state::State;
 
+#[path = "../../crates/softclock-net/src/fuzz_input.rs"]
+mod fuzz_input;
 #[path = "../../crates/softclock-net/src/stack/tcp/target.rs"]
 mod target;
 

@@ -111,6 +111,11 @@ const PACKAGES: &[Package] = &[
         purpose: "judges captures of the network stack under test",
     },
     Package {
+        name: "chromium",
+        holds: Program("chromium"),
+        purpose: "loads a page from the network stack under test",
+    },
+    Package {
         name: "apache2-utils",
         holds: Program("ab"),
         purpose: "loads the server on the network stack",

@@ -6,7 +6,7 @@ use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Instant;
 
-use softclock_net::demux::{Class, Flow, HashKey, Protocol, Table, classify};
+use softclock_net::demux::{Class, Flow, HashKey, Table, Transport, classify};
 
 fn main() {
     println!("ns a packet: the least of {ROUNDS} rounds");
@@ -30,7 +30,7 @@ fn measure(count: u32, is_v6: bool) -> [f64; 4] {
         true => Ipv6Addr::UNSPECIFIED.into(),
     };
     table
-        .bind(Protocol::Tcp, (any, 80), u32::MAX)
+        .bind(Transport::Tcp, (any, 80), u32::MAX)
         .expect("a new table");
     let flows: Vec<Flow> = (0..count).map(|number| flow(number, is_v6)).collect();
     for (handle, flow) in (0..).zip(&flows) {
@@ -94,7 +94,7 @@ fn flow(number: u32, is_v6: bool) -> Flow {
         }),
     };
     Flow {
-        protocol: Protocol::Tcp,
+        transport: Transport::Tcp,
         remote: (remote, 40_000),
         local: (local, 80),
     }

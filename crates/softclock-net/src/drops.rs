@@ -242,6 +242,14 @@ impl Drops {
         self.0[reason as usize] += packets;
     }
 
+    /// Adds other counts.
+    pub fn add(&mut self, more: &Self) {
+        self.0
+            .iter_mut()
+            .zip(more.0)
+            .for_each(|(to, packets)| *to += packets);
+    }
+
     /// The packets dropped for this reason.
     pub const fn of(&self, reason: DropReason) -> u64 {
         self.0[reason as usize]

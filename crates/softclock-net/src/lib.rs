@@ -30,6 +30,8 @@ pub mod checksum;
 pub mod demux;
 pub mod drops;
 mod due;
+#[cfg(test)]
+mod fuzz_input;
 pub mod icmp;
 pub mod icmp_v6;
 pub mod ip;

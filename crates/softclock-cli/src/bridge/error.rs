@@ -18,17 +18,22 @@ impl fmt::Display for BridgeError {
 
 impl From<PortError> for BridgeError {
     fn from(error: PortError) -> Self {
-        Self(match error {
-            PortError::Find { interface, error } => not_found(&interface, &error),
-            PortError::Claim { interface, error } => not_claimed(&interface, &error),
-            PortError::Open(error) => match is_of_xdp(&error) {
-                // Without AF_XDP the bridge falls back to AF_PACKET, unless the user asked for AF_XDP only.
-                true => format!("no AF_XDP: {}", not_opened(&error)),
-                false => not_opened(&error),
-            },
-            PortError::Watch { interface, error } => format!("cannot watch {interface}: {error}"),
-            PortError::Gone { interface } => format!("{interface} is gone"),
-        })
+        Self(port_error(error))
+    }
+}
+
+/// Explains why the port of a link cannot be used.
+pub(crate) fn port_error(error: PortError) -> String {
+    match error {
+        PortError::Find { interface, error } => not_found(&interface, &error),
+        PortError::Claim { interface, error } => not_claimed(&interface, &error),
+        PortError::Open(error) => match is_of_xdp(&error) {
+            // Without AF_XDP the bridge falls back to AF_PACKET, unless the user asked for AF_XDP only.
+            true => format!("no AF_XDP: {}", not_opened(&error)),
+            false => not_opened(&error),
+        },
+        PortError::Watch { interface, error } => format!("cannot watch {interface}: {error}"),
+        PortError::Gone { interface } => format!("{interface} is gone"),
     }
 }
 

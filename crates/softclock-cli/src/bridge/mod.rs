@@ -28,7 +28,7 @@ use softclock_linux::priority::set_realtime_priority;
 
 use crate::demo::screen::Drawing;
 use crate::values::{percent, seconds, whole};
-pub(crate) use error::BridgeError;
+pub(crate) use error::{BridgeError, port_error};
 use report::{Directed, Report};
 
 /// Options of every bridge.

@@ -1,10 +1,12 @@
 //! `softclock echo`: a small server on a network stack of its own, without the kernel's sockets.
 //!
+//! - [`error`]: the errors, as lines for the user.
 //! - [`metrics`]: the page of metrics.
 //! - [`report`]: counts and drops, as text and JSON; pure.
 //!
 //! UDP echo (RFC 862) on port 7, discard (RFC 863) on port 9; the stack itself answers echo requests of ICMP.
 
+mod error;
 mod metrics;
 mod report;
 
@@ -18,16 +20,15 @@ use std::time::Duration;
 use clap::Args;
 use futures_lite::future::or;
 use softclock::Runtime;
-use softclock::net::stack::{self, Prefix, Stack, StackError, StackOptions, Transport};
+use softclock::net::stack::{self, Prefix, Stack, StackOptions, Transport};
 use softclock::net::{RecvBatch, UdpSocket};
 use softclock::signal::{Signal, Signals};
-use softclock_http::{DEFAULT_SOCKET_MODE, ListenAddress, MetricsEndpoint, Place, StartError};
-use softclock_link::PortError;
+use softclock_http::{DEFAULT_SOCKET_MODE, ListenAddress, MetricsEndpoint, Place};
 
-use crate::bridge::BridgeError;
 use crate::demo::screen::Drawing;
-use crate::options::{Pcap, StackArgs, not_captured};
+use crate::options::{Pcap, StackArgs};
 use crate::values::{seconds, url, whole};
+use error::EchoError;
 use report::{Report, Served};
 
 /// The options of `softclock echo`.
@@ -95,13 +96,13 @@ Examples:
 ";
 
 /// Serves until a signal arrives, `--duration` is over or the interface is deleted.
-pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
-    let failed = |error: io::Error| BridgeError(format!("cannot start: {error}"));
+pub(crate) fn run(options: &EchoOptions) -> Result<(), EchoError> {
+    let failed = |error: io::Error| EchoError(format!("cannot start: {error}"));
     // Threads inherit the mask, so block the signals before any thread starts.
     let signals = Signals::block(&[Signal::Interrupt, Signal::Terminate]).map_err(failed)?;
     let endpoint = options.metrics_endpoint()?;
     Runtime::new().map_err(failed)?.block_on(async move {
-        let stack = stack::open(&options.stack_options()).map_err(error)?;
+        let stack = stack::open(&options.stack_options())?;
         let mut services = Vec::new();
         for prefix in stack.addresses() {
             for service in Service::ALL {
@@ -133,7 +134,7 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
             let report = measured.report(Duration::ZERO);
             metrics::page(&measured.stack, &report, &softclock::statistics())
         };
-        endpoint.start(page).map_err(not_served)?;
+        endpoint.start(page)?;
         if !options.quiet {
             server.greet(options);
             for address in endpoint.local_addresses() {
@@ -142,9 +143,9 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), BridgeError> {
         }
         let stopped = async {
             let signal = signals.next().await.map(drop);
-            signal.map_err(|error| BridgeError(error.to_string()))
+            signal.map_err(|error| EchoError(error.to_string()))
         };
-        let ended = async { Err(error(server.stack.ended().await)) };
+        let ended = async { Err(server.stack.ended().await.into()) };
         server.watch(or(ended, stopped), options).await
     })
 }
@@ -168,20 +169,20 @@ impl EchoOptions {
     }
 
     /// Binds the addresses of the metrics, which are the kernel's.
-    fn metrics_endpoint(&self) -> Result<MetricsEndpoint, BridgeError> {
+    fn metrics_endpoint(&self) -> Result<MetricsEndpoint, EchoError> {
         for address in &self.metrics {
             let Place::One(socket) = address.place else {
                 continue;
             };
             let host = socket.ip().to_canonical();
             if self.stack.own_addresses().any(|own| own.address == host) {
-                return Err(BridgeError(format!(
+                return Err(EchoError(format!(
                     "--metrics {address}: {host} is an address of the stack, which refuses TCP; give one of this host, \
                      such as 127.0.0.1:9180"
                 )));
             }
         }
-        MetricsEndpoint::bind(&self.metrics, DEFAULT_SOCKET_MODE).map_err(not_served)
+        Ok(MetricsEndpoint::bind(&self.metrics, DEFAULT_SOCKET_MODE)?)
     }
 }
 
@@ -277,9 +278,9 @@ impl Server {
     /// Draws the state every second until the end, then prints the summary.
     async fn watch(
         &self,
-        ended: impl Future<Output = Result<(), BridgeError>>,
+        ended: impl Future<Output = Result<(), EchoError>>,
         options: &EchoOptions,
-    ) -> Result<(), BridgeError> {
+    ) -> Result<(), EchoError> {
         let mut ended = pin!(ended);
         let begun = softclock::now();
         let on_screen = !options.quiet && !options.json && io::stdout().is_terminal();
@@ -340,32 +341,6 @@ fn show_summary(report: &Report, options: &EchoOptions) {
     // Ignore errors: a closed standard output is not a failure of the server.
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
-}
-
-/// Words an error of the stack for the user.
-fn error(error: StackError) -> BridgeError {
-    match error {
-        StackError::Find(interface, error) => PortError::Find { interface, error }.into(),
-        StackError::Claim(interface, error) => PortError::Claim { interface, error }.into(),
-        StackError::Open(error) => PortError::Open(error).into(),
-        StackError::Gone(interface) => PortError::Gone { interface }.into(),
-        StackError::HostAddress(address) => BridgeError(format!(
-            "{address} is an address of this host; give the stack one that is free"
-        )),
-        StackError::NeedsXdp => BridgeError(
-            "--architecture ni-lrp demultiplexes in an XDP program: give an existing interface to --dev, and xdp or \
-             nothing to --mechanism"
-                .into(),
-        ),
-        StackError::Capture(path, error) => BridgeError(not_captured(&path, &error)),
-        StackError::Routes(error) => BridgeError(format!("--address and --gateway: {error}")),
-        other => BridgeError(other.to_string()),
-    }
-}
-
-/// Words an error of the metrics for the user.
-fn not_served(error: StartError) -> BridgeError {
-    BridgeError(format!("--metrics: {error}"))
 }
 
 /// Interval between drawings.

@@ -1,6 +1,7 @@
 //! `softclock serve` and `softclock proxy` on a stack of their own, with clients of the kernel's stack on the other side
 //! of a link.
 
+mod browser;
 mod host;
 mod lab;
 mod loads;

@@ -32,6 +32,9 @@ pub(crate) struct ClientPatience {
     timeouts: Timeouts,
     /// The input that is waited for, and since when.
     reading: Option<(Wait, Instant)>,
+    /// The number of pauses for which hyper is kept: two after a request that came within [`PAUSE`] of the response
+    /// before it, and one fewer after each other request.
+    pauses: u8,
     sending: Sending,
     timer: LateTimer,
 }
@@ -61,6 +64,7 @@ impl ClientPatience {
         Self {
             timeouts,
             reading: None,
+            pauses: 0,
             sending: Sending::default(),
             timer: LateTimer::default(),
         }
@@ -68,10 +72,19 @@ impl ClientPatience {
 
     /// Records that the awaited input arrived.
     pub(crate) fn on_received(&mut self) {
-        self.reading = None;
+        let is_quick = match self.reading.take() {
+            Some((Wait::Pause, _)) => true,
+            Some((Wait::Next, since)) => softclock::now().since(since) < PAUSE,
+            _ => return,
+        };
+        self.pauses = match is_quick {
+            true => 2,
+            false => self.pauses.saturating_sub(1),
+        };
     }
 
-    /// Records that no input has arrived; ready when the timeout of `wait` has expired.
+    /// Records that no input has arrived; ready when the timeout of `wait` has expired. A pause is over at once for a
+    /// client that does not send requests quickly.
     pub(crate) fn poll_read(&mut self, wait: Wait, cx: &mut Context<'_>) -> Poll<()> {
         let now = softclock::now();
         let since = match self.reading {
@@ -87,6 +100,9 @@ impl ClientPatience {
             }
         };
         self.reading = Some((wait, since));
+        if wait == Wait::Pause && self.pauses == 0 {
+            return Poll::Ready(());
+        }
         match self.limit(wait) {
             Some(limit) => self.timer.poll_until(since + limit, now, cx),
             None => Poll::Pending,
@@ -252,6 +268,52 @@ impl Window {
 /// than the pauses of an event stream that sends frequent keep-alive messages.
 pub(crate) const HALF_CLOSED_SILENCE: Duration = Duration::from_secs(5);
 
-/// How long hyper is kept for the next request. With more, a burst of clients with one request each uses more memory;
-/// with less, hyper is created again for more of the requests, which costs about 1 us each time.
+/// How long hyper is kept for the next request of a client that sends one after another. With less, hyper is created
+/// again for more of the requests, which costs about 1 us each time; with more, such clients use more memory when they
+/// stop. Other clients get no pause. Many of them may come within one, and the allocator could not return the memory of
+/// the hypers that wait at a time, as the state of new connections lies between their buffers.
 const PAUSE: Duration = Duration::from_millis(10);
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+
+    /// Whether a pause of the client waits for more.
+    fn is_kept(patience: &mut ClientPatience, cx: &mut Context<'_>) -> bool {
+        patience.poll_read(Wait::Pause, cx).is_pending()
+    }
+
+    /// The next request, at once or long after the response before it.
+    async fn request(patience: &mut ClientPatience, is_quick: bool) {
+        let _ = poll_fn(|cx| Poll::Ready(patience.poll_read(Wait::Next, cx))).await;
+        if !is_quick {
+            softclock::sleep(2 * PAUSE).await;
+        }
+        patience.on_received();
+    }
+
+    #[test]
+    fn hyper_is_kept_for_clients_that_send_requests_quickly() {
+        let runtime = softclock::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let mut patience = ClientPatience::new(Timeouts::default());
+            let _ = poll_fn(|cx| Poll::Ready(patience.poll_read(Wait::FirstByte, cx))).await;
+            patience.on_received();
+            assert!(!poll_fn(|cx| Poll::Ready(is_kept(&mut patience, cx))).await);
+            // On a machine under load a request at once may be late.
+            let mut tries = 0;
+            while patience.pauses < 2 {
+                tries += 1;
+                assert!(tries < 100, "never quick");
+                request(&mut patience, true).await;
+            }
+            assert!(poll_fn(|cx| Poll::Ready(is_kept(&mut patience, cx))).await);
+            request(&mut patience, false).await;
+            assert!(poll_fn(|cx| Poll::Ready(is_kept(&mut patience, cx))).await);
+            request(&mut patience, false).await;
+            assert!(!poll_fn(|cx| Poll::Ready(is_kept(&mut patience, cx))).await);
+        });
+    }
+}

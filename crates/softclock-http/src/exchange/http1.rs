@@ -1,9 +1,10 @@
 //! An HTTP/1.1 connection, which runs hyper only while requests are in progress.
 //!
 //! hyper uses more than 12 KB of memory for a connection, mostly buffers, and most connections of a server are idle
-//! most of the time. So this module starts hyper only when a whole head has arrived. If no other request follows within
-//! a moment, hyper reads the end of its stream, finishes all responses, and is dropped; it then holds no unread input.
-//! The [`GuardedStream`] below hyper lives as long as the connection, with its timeouts and the client's state.
+//! most of the time. So this module starts hyper only when a whole head has arrived. When no other request follows,
+//! hyper reads the end of its stream, finishes all responses, and is dropped; it then holds no unread input. It waits
+//! for a moment if the client sends one request after another. The [`GuardedStream`] below hyper lives as long as the
+//! connection, with its timeouts and the client's state.
 
 use std::convert::Infallible;
 use std::future::poll_fn;

@@ -73,7 +73,8 @@ pub(crate) enum End {
     Silent,
     /// The client reads nothing, or too slowly.
     Stuck,
-    /// No request has followed for a moment. hyper is dropped until the next one arrives; the connection continues.
+    /// No request has followed, within a moment if others did. hyper is dropped until the next one arrives; the
+    /// connection continues.
     Pause,
 }
 

@@ -37,6 +37,8 @@ mod packet_socket;
 #[cfg(feature = "experiments")]
 mod polling;
 mod tap;
+#[cfg(test)]
+mod two;
 mod xdp_device;
 mod xdp_socket;
 

@@ -3,7 +3,7 @@
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use softclock_wire::packet::{ARP, ICMP, ICMPV6, IPV4, IPV6, TCP, UDP};
+use softclock_wire::packet::{ARP, ICMP, ICMPV6, IPV4, IPV6, TCP, Transport, UDP};
 
 use crate::drops::DropReason;
 use crate::link::Header;
@@ -12,20 +12,11 @@ use crate::link::Header;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Flow {
     /// The protocol of the transport layer.
-    pub protocol: Protocol,
+    pub transport: Transport,
     /// Address and port of the other end: the source of a received frame.
     pub remote: (IpAddr, u16),
     /// Address and port of this end: the destination of a received frame.
     pub local: (IpAddr, u16),
-}
-
-/// A protocol of the transport layer whose packets have ports.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Protocol {
-    /// UDP (RFC 768).
-    Udp,
-    /// TCP (RFC 9293).
-    Tcp,
 }
 
 /// The class of a frame, which decides the channel that it goes to.
@@ -178,14 +169,14 @@ fn classify_transport(
     destination: IpAddr,
     payload: &[u8],
 ) -> Result<Class, DropReason> {
-    let (protocol, cut_off) = match protocol {
-        UDP => (Protocol::Udp, DropReason::UdpHeader),
-        TCP => (Protocol::Tcp, DropReason::TcpHeader),
+    let (transport, cut_off) = match protocol {
+        UDP => (Transport::Udp, DropReason::UdpHeader),
+        TCP => (Transport::Tcp, DropReason::TcpHeader),
         _ => return Ok(Class::Control(ControlKind::Other)),
     };
     let [s0, s1, d0, d1] = *payload.first_chunk().ok_or(cut_off)?;
     Ok(Class::Flow(Flow {
-        protocol,
+        transport,
         remote: (source, u16::from_be_bytes([s0, s1])),
         local: (destination, u16::from_be_bytes([d0, d1])),
     }))

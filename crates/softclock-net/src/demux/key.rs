@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use super::{Flow, HashKey, Protocol};
+use super::{Flow, HashKey, Transport};
 
 /// A key of a [`Flat`](super::flat::Flat) map.
 pub(super) trait Key: Copy + PartialEq {
@@ -94,20 +94,20 @@ pub(super) struct Binding {
     /// Zero for any address of the version.
     address: [u64; 2],
     is_v6: bool,
-    protocol: Protocol,
+    transport: Transport,
     port: u16,
 }
 
 impl Binding {
     #[inline]
-    pub(super) fn new(protocol: Protocol, (address, port): (IpAddr, u16)) -> Self {
+    pub(super) fn new(transport: Transport, (address, port): (IpAddr, u16)) -> Self {
         Self {
             address: match address {
                 IpAddr::V4(address) => [0, address.to_bits().into()],
                 IpAddr::V6(_) => words(address),
             },
             is_v6: address.is_ipv6(),
-            protocol,
+            transport,
             port,
         }
     }
@@ -129,7 +129,7 @@ impl Binding {
 impl Key for Binding {
     #[inline]
     fn hash(&self, key: HashKey) -> u64 {
-        let rest = u64::from(self.protocol as u8) << 16 | u64::from(self.port);
+        let rest = u64::from(self.transport as u8) << 16 | u64::from(self.port);
         let [a, b] = self.address;
         // The lengths differ, so that each version hashes other messages.
         match self.is_v6 {

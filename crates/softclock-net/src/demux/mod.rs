@@ -22,7 +22,8 @@ mod hash;
 mod key;
 mod table;
 
-pub use class::{Class, ControlKind, Flow, Protocol, classify};
+pub use class::{Class, ControlKind, Flow, classify};
 pub use hash::HashKey;
 pub(crate) use key::hash_of;
+pub use softclock_wire::packet::Transport;
 pub use table::{InUse, Table};

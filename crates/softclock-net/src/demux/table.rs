@@ -5,7 +5,7 @@ use core::net::IpAddr;
 
 use super::flat::Flat;
 use super::key::{Binding, FlowKey, FlowV4, FlowV6};
-use super::{Flow, HashKey, Protocol};
+use super::{Flow, HashKey, Transport};
 
 /// An exact table of connected flows and of bound endpoints.
 ///
@@ -16,10 +16,10 @@ use super::{Flow, HashKey, Protocol};
 /// one place in eight is occupied. The caller bounds the number of entries.
 ///
 /// ```
-/// use softclock_net::demux::{Flow, HashKey, InUse, Protocol, Table};
+/// use softclock_net::demux::{Flow, HashKey, InUse, Transport, Table};
 ///
 /// let flow = Flow {
-///     protocol: Protocol::Tcp,
+///     transport: Transport::Tcp,
 ///     remote: ("192.0.2.7".parse().unwrap(), 40_000),
 ///     local: ("192.0.2.1".parse().unwrap(), 80),
 /// };
@@ -27,7 +27,7 @@ use super::{Flow, HashKey, Protocol};
 /// let (listener, connection) = (1_u32, 2);
 ///
 /// let mut table = Table::new(HashKey([1, 2])); // In earnest: random, and secret.
-/// table.bind(Protocol::Tcp, (any, 80), listener).unwrap();
+/// table.bind(Transport::Tcp, (any, 80), listener).unwrap();
 /// assert_eq!(table.find(&flow), Some(listener));
 /// table.connect(flow, connection).unwrap();
 /// assert_eq!(table.find(&flow), Some(connection));
@@ -35,7 +35,7 @@ use super::{Flow, HashKey, Protocol};
 /// ```
 pub struct Table<T: Copy> {
     key: HashKey,
-    /// The flows of IPv4 and of IPv6, each by [`Protocol`].
+    /// The flows of IPv4 and of IPv6, each by [`Transport`].
     v4: [Flat<FlowV4, T>; 2],
     v6: [Flat<FlowV6, T>; 2],
     /// The endpoint of each binding to an address. Apart from those to any address, since many hosts have none.
@@ -68,19 +68,19 @@ impl<T: Copy> Table<T> {
     /// [`InUse`] if an endpoint is bound to the same address and port.
     pub fn bind(
         &mut self,
-        protocol: Protocol,
+        transport: Transport,
         local: (IpAddr, u16),
         value: T,
     ) -> Result<(), InUse> {
-        let (key, binding) = (self.key, Binding::new(protocol, local));
+        let (key, binding) = (self.key, Binding::new(transport, local));
         let is_new = self.bindings_mut(&binding).insert(key, binding, value);
         is_new.then_some(()).ok_or(InUse)
     }
 
     /// Removes the binding made by [`bind`](Self::bind) and returns its endpoint. Returns `None`, without effect, if no
     /// endpoint is bound.
-    pub fn unbind(&mut self, protocol: Protocol, local: (IpAddr, u16)) -> Option<T> {
-        let (key, binding) = (self.key, Binding::new(protocol, local));
+    pub fn unbind(&mut self, transport: Transport, local: (IpAddr, u16)) -> Option<T> {
+        let (key, binding) = (self.key, Binding::new(transport, local));
         self.bindings_mut(&binding).remove(key, &binding)
     }
 
@@ -89,10 +89,10 @@ impl<T: Copy> Table<T> {
     /// # Errors
     /// [`InUse`] if the flow has an endpoint.
     pub fn connect(&mut self, flow: Flow, value: T) -> Result<(), InUse> {
-        let protocol = flow.protocol as usize;
+        let transport = flow.transport as usize;
         let is_new = match (FlowV4::of(&flow), FlowV6::of(&flow)) {
-            (Some(flow), _) => self.v4[protocol].insert(self.key, flow, value),
-            (_, Some(flow)) => self.v6[protocol].insert(self.key, flow, value),
+            (Some(flow), _) => self.v4[transport].insert(self.key, flow, value),
+            (_, Some(flow)) => self.v6[transport].insert(self.key, flow, value),
             (None, None) => false,
         };
         is_new.then_some(()).ok_or(InUse)
@@ -100,10 +100,10 @@ impl<T: Copy> Table<T> {
 
     /// Removes a connected flow and returns its endpoint.
     pub fn disconnect(&mut self, flow: &Flow) -> Option<T> {
-        let protocol = flow.protocol as usize;
+        let transport = flow.transport as usize;
         match (FlowV4::of(flow), FlowV6::of(flow)) {
-            (Some(flow), _) => self.v4[protocol].remove(self.key, &flow),
-            (_, Some(flow)) => self.v6[protocol].remove(self.key, &flow),
+            (Some(flow), _) => self.v4[transport].remove(self.key, &flow),
+            (_, Some(flow)) => self.v6[transport].remove(self.key, &flow),
             (None, None) => None,
         }
     }
@@ -162,10 +162,10 @@ impl<T: Copy> Table<T> {
     /// Finds the endpoint of a connected flow.
     #[inline]
     pub fn find_connected(&self, flow: &Flow) -> Option<T> {
-        let protocol = flow.protocol as usize;
+        let transport = flow.transport as usize;
         match FlowV4::of(flow) {
-            Some(flow) => self.v4[protocol].find(self.key, &flow),
-            None => self.v6[protocol].find(self.key, &FlowV6::of(flow)?),
+            Some(flow) => self.v4[transport].find(self.key, &flow),
+            None => self.v6[transport].find(self.key, &FlowV6::of(flow)?),
         }
         .copied()
     }
@@ -184,7 +184,7 @@ impl<T: Copy> Table<T> {
         let mut probes = [Probe::default(); BATCH];
         let mut count = 0;
         for (number, flow) in flows.iter().enumerate() {
-            let map = &maps[flow.protocol as usize];
+            let map = &maps[flow.transport as usize];
             if let Some(key) = K::of(flow)
                 && !map.is_empty()
             {
@@ -198,7 +198,7 @@ impl<T: Copy> Table<T> {
             }
         }
         let probes = &mut probes[..count];
-        let map = |probe: &Probe<K>| &maps[flows[probe.number].protocol as usize];
+        let map = |probe: &Probe<K>| &maps[flows[probe.number].transport as usize];
         // The passes that touch have no branches that depend on what they load, so the processor does not wait for one
         // load before the next. `black_box` keeps loads whose results are not needed.
         for probe in probes.iter() {
@@ -226,7 +226,7 @@ impl<T: Copy> Table<T> {
     /// any address.
     #[inline]
     pub fn find_bound(&self, flow: &Flow) -> Option<T> {
-        let binding = Binding::new(flow.protocol, flow.local);
+        let binding = Binding::new(flow.transport, flow.local);
         let bound = self.bound.find(self.key, &binding);
         bound
             .or_else(|| self.bound_to_any.find(self.key, &binding.to_any()))
@@ -236,7 +236,7 @@ impl<T: Copy> Table<T> {
     /// Calls `each` for every endpoint that receives a datagram to a group or to all hosts: the one bound to its
     /// destination address and port, and the one bound to the port and any address. Connected flows are not considered.
     pub fn find_all_bound(&self, flow: &Flow, each: impl FnMut(T)) {
-        let binding = Binding::new(flow.protocol, flow.local);
+        let binding = Binding::new(flow.transport, flow.local);
         let bound = self.bound.find(self.key, &binding);
         let to_any = self.bound_to_any.find(self.key, &binding.to_any());
         bound.into_iter().chain(to_any).copied().for_each(each);

@@ -130,6 +130,19 @@ pub fn write_header(output: &Output, payload_bytes: usize, to: &mut Vec<u8>) {
     output.write(None, payload_bytes, to);
 }
 
+/// Appends the header of a packet that was put together from fragments, as if it had arrived whole.
+pub(crate) fn write_header_of_reassembled(packet: &Packet<'_>, to: &mut Vec<u8>) {
+    let output = Output {
+        addresses: packet.addresses,
+        protocol: packet.protocol,
+        hop_limit: packet.hop_limit,
+        traffic_class: packet.traffic_class,
+        identification: 0,
+        may_fragment: true,
+    };
+    write_header(&output, packet.payload.len(), to);
+}
+
 /// Returns the packets that carry a payload over a link, each a whole IP packet of at most `mtu` bytes: one if the
 /// payload fits, else fragments (RFC 791, RFC 8200 section 4.5), in order.
 ///

@@ -6,7 +6,7 @@ use core::ops::Deref;
 
 use super::Stack;
 use super::endpoint::{Arrived, Datagram, Memory, RingFrame};
-use crate::demux::{Class, Protocol, classify};
+use crate::demux::{Class, Transport, classify};
 use crate::drops::{DropReason, Drops};
 use crate::link::{Header, LinkAddress};
 use crate::routes::{Destination, Routes};
@@ -153,7 +153,7 @@ impl RingEndpoint<'_> {
         let is_accepted = self
             .remote
             .is_none_or(|remote| (remote.ip(), remote.port()) == flow.remote);
-        Ok(flow.protocol == Protocol::Udp
+        Ok(flow.transport == Transport::Udp
             && self.routes.classify(address) == Destination::Ours
             && is_bound
             && port == self.local.port()
@@ -170,24 +170,14 @@ impl ReceiverCounts {
         self.to_fragments += more.to_fragments;
         self.demux_drops += more.demux_drops;
         self.datagrams += more.datagrams;
-        for (reason, packets) in more.drops.iter() {
-            self.drops.count_many(reason, packets);
-        }
+        self.drops.add(&more.drops);
     }
 }
 
 impl<B> Stack<B> {
     /// Adds to the counters what receivers in other threads have done.
     pub fn add_counts(&mut self, more: &ReceiverCounts) {
-        let counts = &mut self.counts;
-        counts.frames_received += more.frames;
-        counts.to_channels += more.to_channels;
-        counts.to_control += more.to_control;
-        counts.to_fragments += more.to_fragments;
-        counts.demux_drops += more.demux_drops;
-        counts.datagrams_received += more.datagrams;
-        for (reason, packets) in more.drops.iter() {
-            self.drops.count_many(reason, packets);
-        }
+        self.counts.add_received(more);
+        self.drops.add(&more.drops);
     }
 }

@@ -11,7 +11,7 @@ use super::endpoint::{Arrived, NetworkError};
 use super::output::Outgoing;
 use super::{EndpointId, Stack};
 use crate::checksum::Addresses;
-use crate::demux::{Flow, Protocol};
+use crate::demux::{Flow, Transport};
 use crate::drops::DropReason;
 use crate::icmp::{Echo, ErrorKind, ErrorMessage, Message, Report};
 use crate::ip::Packet;
@@ -94,7 +94,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return Err(DropReason::IcmpIgnored);
         };
         let flow = Flow {
-            protocol: Protocol::Udp,
+            transport: Transport::Udp,
             remote: (destination, remote_port),
             local: (source, local_port),
         };

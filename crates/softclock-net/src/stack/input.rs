@@ -12,7 +12,7 @@ use super::tcp::TcpTarget;
 use super::{Architecture, EndpointId, Stack};
 use crate::channel::{Full, Wakeup};
 use crate::checksum::Verify;
-use crate::demux::{Class, Flow, Protocol, classify};
+use crate::demux::{Class, Flow, Transport, classify};
 use crate::drops::DropReason;
 use crate::ip;
 use crate::link::Header;
@@ -308,7 +308,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         match self.routes.classify(flow.local.0) {
             // A packet to a single host has no business in a frame to several (RFC 1122, 3.3.6).
             Destination::Ours if is_group => Err(DropReason::NotOurAddress),
-            Destination::Ours if flow.protocol == Protocol::Tcp => self.tcp_verdict(now, &flow),
+            Destination::Ours if flow.transport == Transport::Tcp => self.tcp_verdict(now, &flow),
             Destination::Ours => {
                 let found = self.table.find(&flow).map(EndpointId);
                 let endpoint = found.filter(|&id| {
@@ -322,7 +322,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     None => Err(DropReason::PortUnreachable),
                 }
             }
-            Destination::Group | Destination::Broadcast if flow.protocol == Protocol::Udp => {
+            Destination::Group | Destination::Broadcast if flow.transport == Transport::Udp => {
                 Ok(Target::Channels(flow))
             }
             _ => Err(DropReason::NotOurAddress),

@@ -25,6 +25,7 @@
 //! | `tcp/` | connections |
 //! | `settings.rs` | the settings and their defaults |
 //! | `endpoint.rs` | endpoints, their channels and counters |
+//! | `counts.rs` | the counters of the stack |
 //! | `elsewhere.rs` | receivers in other threads, with rings of their own |
 //! | `input.rs` | from a frame to a channel, and from there to a datagram |
 //! | `control.rs` | packets for the stack itself, or without an endpoint; timers |
@@ -37,6 +38,7 @@
 //! | `output.rs` | from a datagram to frames; routes and neighbors |
 
 mod control;
+mod counts;
 mod discovery;
 mod elsewhere;
 mod endpoint;
@@ -69,7 +71,7 @@ use self::path_mtu::PathMtus;
 use self::slots::{SlotId, Slots};
 use self::tcp::Tcp;
 use crate::channel::Channel;
-use crate::demux::{HashKey, InUse, Protocol, Table};
+use crate::demux::{HashKey, InUse, Table, Transport};
 use crate::drops::{DropReason, Drops};
 use crate::due::earliest;
 use crate::ip::fragments::Reassembly;
@@ -78,6 +80,7 @@ use crate::ports::DynamicPorts;
 use crate::rate_limit::{SourceBuckets, TokenBucket};
 use crate::routes::Routes;
 
+pub use counts::StackCounts;
 pub use elsewhere::{ReceiverCounts, RingEndpoint, RingReceived};
 pub use endpoint::{
     Datagram, EndpointCounts, EndpointId, NetworkError, Pending, Ring, RingFrame, Taken,
@@ -167,54 +170,6 @@ pub struct Stack<B> {
     ports: DynamicPorts,
     drops: Drops,
     counts: StackCounts,
-}
-
-/// The frames and packets of a stack so far.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-#[non_exhaustive]
-pub struct StackCounts {
-    /// Frames that the device delivered.
-    pub frames_received: u64,
-    /// Frames of the device that were demultiplexed to the channel of an endpoint, or of several, full or not.
-    ///
-    /// Each frame that the device delivered has one verdict: this, [`to_control`](Self::to_control),
-    /// [`to_fragments`](Self::to_fragments) or [`demux_drops`](Self::demux_drops). With [`Architecture::Bsd`] it gets it when
-    /// it leaves the shared queue.
-    pub to_channels: u64,
-    /// Frames of the device that were demultiplexed to the control channel, full or not.
-    pub to_control: u64,
-    /// Frames of the device that were demultiplexed to the channel of fragments, full or not.
-    pub to_fragments: u64,
-    /// Frames of the device that were dropped when they were demultiplexed, or found the shared queue of
-    /// [`Architecture::Bsd`] full.
-    pub demux_drops: u64,
-    /// Frames for the link.
-    pub frames_sent: u64,
-    /// Datagrams that receivers took.
-    pub datagrams_received: u64,
-    /// Datagrams that endpoints sent.
-    pub datagrams_sent: u64,
-    /// Echo requests that were answered.
-    pub echoes_answered: u64,
-    /// ICMP errors that were sent.
-    pub errors_sent: u64,
-    /// Packets put together from fragments.
-    pub reassembled: u64,
-    /// Messages in which another host uses one of the stack's addresses (RFC 5227).
-    pub address_conflicts: u64,
-}
-
-impl StackCounts {
-    /// The frames of the device by the verdict of the demultiplexer: `channel`, `control`, `fragment` and `drop`, as they
-    /// are named in reports and metrics.
-    pub const fn verdicts(&self) -> [(&'static str, u64); 4] {
-        [
-            ("channel", self.to_channels),
-            ("control", self.to_control),
-            ("fragment", self.to_fragments),
-            ("drop", self.demux_drops),
-        ]
-    }
 }
 
 /// Why an endpoint cannot be bound or connected.
@@ -315,7 +270,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     fn bind_port(&mut self, local: (IpAddr, u16)) -> Result<EndpointId, BindError> {
         let endpoint = Endpoint::new(local, self.settings.channel);
         let id = self.endpoints.insert(endpoint);
-        match self.table.bind(Protocol::Udp, local, id) {
+        match self.table.bind(Transport::Udp, local, id) {
             Ok(()) => Ok(EndpointId(id)),
             Err(InUse) => {
                 self.endpoints.remove(id);
@@ -350,7 +305,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let Some(mut endpoint) = self.endpoints.remove(id.0) else {
             return;
         };
-        self.table.unbind(Protocol::Udp, endpoint.local);
+        self.table.unbind(Transport::Udp, endpoint.local);
         while endpoint.channel.pop().is_some() {
             self.drops.count(DropReason::Closed);
         }

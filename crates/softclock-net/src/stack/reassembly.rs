@@ -11,7 +11,7 @@ use super::endpoint::{Arrived, Datagram, Memory};
 use super::icmp::shared;
 use super::{EndpointId, Stack};
 use crate::checksum::Verify;
-use crate::demux::{Flow, Protocol};
+use crate::demux::{Flow, Transport};
 use crate::drops::DropReason;
 use crate::icmp::{Original, Report, may_answer};
 use crate::ip::fragments::Reassembled;
@@ -72,7 +72,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             UDP => {
                 let datagram = udp::parse(addresses, &whole.payload, Verify::Yes)?;
                 let flow = Flow {
-                    protocol: Protocol::Udp,
+                    transport: Transport::Udp,
                     remote: (addresses.source, datagram.source_port),
                     local: (addresses.destination, datagram.destination_port),
                 };
@@ -98,16 +98,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         packet: &Packet<'_>,
         is_to_group: bool,
     ) -> DropReason {
-        let output = ip::Output {
-            addresses: packet.addresses,
-            protocol: packet.protocol,
-            hop_limit: packet.hop_limit,
-            traffic_class: packet.traffic_class,
-            identification: 0,
-            may_fragment: true,
-        };
         let mut bytes = Vec::new();
-        ip::write_header(&output, packet.payload.len(), &mut bytes);
+        ip::write_header_of_reassembled(packet, &mut bytes);
         let quoted = packet.payload.len().min(self.settings.mtu);
         bytes.extend(packet.payload.get(..quoted).unwrap_or_default());
         let is_within_rate = self.error_rate.take(now);

@@ -14,7 +14,7 @@ use super::endpoint::{Arrived, Memory};
 use super::output::{Outgoing, SendError};
 use super::{Frame, Stack, TcpSettings};
 use crate::checksum::Verify;
-use crate::demux::{Flow, HashKey, Protocol, hash_of};
+use crate::demux::{Flow, HashKey, Transport, hash_of};
 use crate::drops::DropReason;
 use crate::icmp::ErrorMessage;
 use crate::ip;
@@ -24,12 +24,12 @@ use crate::routes::{Destination, NextHop};
 /// The division of TCP's flows among several stacks.
 ///
 /// ```
-/// use softclock_net::demux::{Flow, HashKey, Protocol};
+/// use softclock_net::demux::{Flow, HashKey, Transport};
 /// use softclock_net::stack::Steering;
 ///
 /// let key = HashKey([1, 2]); // In earnest: random, secret, and the same for all.
 /// let flow = Flow {
-///     protocol: Protocol::Tcp,
+///     transport: Transport::Tcp,
 ///     remote: ("192.0.2.7".parse().unwrap(), 40_000),
 ///     local: ("192.0.2.1".parse().unwrap(), 80),
 /// };
@@ -190,7 +190,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let (local, remote) = error.quoted.ports?;
         let is_tcp = error.quoted.protocol == softclock_wire::packet::TCP;
         let flow = Flow {
-            protocol: Protocol::Tcp,
+            transport: Transport::Tcp,
             remote: (addresses.destination, remote),
             local: (addresses.source, local),
         };

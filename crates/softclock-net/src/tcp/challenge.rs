@@ -76,6 +76,14 @@ pub struct ChallengeCounts {
     pub withheld: u64,
 }
 
+impl ChallengeCounts {
+    /// Adds other counts.
+    pub const fn add(&mut self, more: &Self) {
+        self.sent += more.sent;
+        self.withheld += more.withheld;
+    }
+}
+
 impl ChallengeLimiter {
     /// Creates a limiter. The key must be random and secret.
     pub fn new(settings: ChallengeSettings, key: HashKey) -> Self {

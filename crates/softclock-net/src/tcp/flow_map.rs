@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
 
-use crate::demux::{Flow, HashKey, Protocol};
+use crate::demux::{Flow, HashKey, Transport};
 
 /// The place of a record, valid until the record is removed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -259,7 +259,7 @@ impl PackedFlow {
     fn unpack(&self) -> Flow {
         let [remote, local] = self.ports;
         Flow {
-            protocol: Protocol::Tcp,
+            transport: Transport::Tcp,
             remote: (unpack(self.remote), remote),
             local: (unpack(self.local), local),
         }
@@ -315,7 +315,7 @@ mod tests {
     fn flow(number: u8) -> Flow {
         let address = |text: &str| text.parse().unwrap();
         Flow {
-            protocol: Protocol::Tcp,
+            transport: Transport::Tcp,
             remote: match number % 2 {
                 0 => (address("192.0.2.1"), number.into()),
                 _ => (address("2001:db8::1"), 80),

@@ -63,7 +63,7 @@ pub struct LastState {
 /// ```
 /// use core::time::Duration;
 /// use softclock_core::Instant;
-/// use softclock_net::demux::{Flow, HashKey, Protocol};
+/// use softclock_net::demux::{Flow, HashKey, Transport};
 /// use softclock_net::tcp::listen::{Shared, SharedSettings};
 /// use softclock_net::tcp::segment::{Flags, Header, Options, Segment};
 /// use softclock_net::tcp::seq::Seq;
@@ -72,7 +72,7 @@ pub struct LastState {
 /// let mut shared = Shared::new(SharedSettings::default(), HashKey([1, 2])); // In earnest: random, and secret.
 /// let mut table = TimeWaitTable::new(TimeWaitSettings::default(), &shared);
 /// let flow = Flow {
-///     protocol: Protocol::Tcp,
+///     transport: Transport::Tcp,
 ///     remote: ("192.0.2.7".parse().unwrap(), 40_000),
 ///     local: ("192.0.2.1".parse().unwrap(), 80),
 /// };

@@ -76,6 +76,25 @@ pub const ICMPV6: u8 = 58;
 /// The IP protocol number of SCTP.
 pub const SCTP: u8 = 132;
 
+/// A transport protocol whose packets belong to the ports of an endpoint.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Transport {
+    /// UDP (RFC 768).
+    Udp,
+    /// TCP (RFC 9293).
+    Tcp,
+}
+
+impl Transport {
+    /// The IP protocol number.
+    pub const fn number(self) -> u8 {
+        match self {
+            Self::Udp => UDP,
+            Self::Tcp => TCP,
+        }
+    }
+}
+
 impl Headers {
     /// Parses the headers of an Ethernet frame.
     pub fn of_frame(frame: &[u8]) -> Self {

@@ -5,33 +5,21 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
-use softclock_testing::lab::{Namespace, connect};
-use softclock_testing::{require, skip};
+use softclock_testing::lab::Namespace;
 
 use super::*;
+use crate::link::two::two;
 
-/// Two namespaces with a link between them.
-fn two() -> Result<[Namespace; 2], String> {
-    let [near, far] = [Namespace::new()?, Namespace::new()?];
-    let linked = || -> io::Result<()> {
-        connect((&near, "near"), (&far, "far"))?;
+/// Gives both ends of the link an address of each version of IP.
+fn give_addresses([near, far]: [Namespace; 2]) -> Result<[Namespace; 2], String> {
+    let give = || -> io::Result<()> {
         near.run("ip addr add 10.79.0.1/24 dev near")?;
         near.run("ip addr add fd79::1/64 dev near nodad")?;
         far.run("ip addr add 10.79.0.2/24 dev far")?;
         far.run("ip addr add fd79::2/64 dev far nodad")
     };
-    linked().map_err(|error| error.to_string())?;
+    give().map_err(|error| error.to_string())?;
     Ok([near, far])
-}
-
-macro_rules! two {
-    () => {{
-        require!("ip", "unshare", "nsenter");
-        match two() {
-            Ok(both) => both,
-            Err(reason) => skip!("{reason}"),
-        }
-    }};
 }
 
 fn wait(fd: &impl AsFd) {
@@ -41,7 +29,7 @@ fn wait(fd: &impl AsFd) {
 
 #[test]
 fn the_kernel_finds_neighbors_that_are_asked_for() {
-    let [near, far] = two!();
+    let [near, far] = two!(give_addresses);
     let there = far.inside(|| Link::named("far").and_then(|link| link.hardware_address()));
     let there = there.unwrap().unwrap();
     let find = || {
@@ -71,7 +59,7 @@ fn the_kernel_finds_neighbors_that_are_asked_for() {
 
 #[test]
 fn the_router_with_the_best_metric_is_found() {
-    let [near, _far] = two!();
+    let [near, _far] = two!(give_addresses);
     let routers = || Link::named("near").unwrap().default_routers().unwrap();
     assert!(near.inside(routers).unwrap().is_empty());
     for route in [

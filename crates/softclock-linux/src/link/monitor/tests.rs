@@ -1,27 +1,11 @@
 //! A link in a namespace of its own, which changes and ends.
 
 use rustix::io::Errno;
-use softclock_testing::lab::{Namespace, connect};
-use softclock_testing::{require, skip};
+use softclock_testing::lab::Namespace;
+use softclock_testing::skip;
 
 use super::*;
-
-/// A namespace with the link `near`, and another with its other end.
-fn two() -> Result<[Namespace; 2], String> {
-    let [near, far] = [Namespace::new()?, Namespace::new()?];
-    connect((&near, "near"), (&far, "far")).map_err(|error| error.to_string())?;
-    Ok([near, far])
-}
-
-macro_rules! two {
-    () => {{
-        require!("ip", "unshare", "nsenter");
-        match two() {
-            Ok(both) => both,
-            Err(reason) => skip!("{reason}"),
-        }
-    }};
-}
+use crate::link::two::two;
 
 /// A monitor of the link `near`, with addresses or without.
 fn monitor(near: &Namespace, has_addresses: bool) -> LinkMonitor {

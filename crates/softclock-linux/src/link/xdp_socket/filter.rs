@@ -4,7 +4,8 @@ use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 
-use softclock_wire::packet::{ARP, IPV4, IPV6, TCP, UDP};
+pub use softclock_wire::packet::Transport;
+use softclock_wire::packet::{ARP, IPV4, IPV6};
 
 use super::program::{CONTEXT, CONTEXT_DATA, CONTEXT_DATA_END};
 use crate::bpf::{Assembler, Instruction, Label};
@@ -63,25 +64,6 @@ impl XdpFilter {
             Self::All => false,
             Self::Addresses(addresses) => addresses.is_empty(),
             Self::Ports { addresses, ports } => addresses.is_empty() || ports.is_empty(),
-        }
-    }
-}
-
-/// A transport protocol with ports.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Transport {
-    /// TCP.
-    Tcp,
-    /// UDP.
-    Udp,
-}
-
-impl Transport {
-    /// Its number in IP.
-    pub(super) const fn protocol(self) -> u8 {
-        match self {
-            Self::Tcp => TCP,
-            Self::Udp => UDP,
         }
     }
 }
@@ -229,7 +211,7 @@ fn jump_if_port(
     program.extend([Instruction::load_u16(VALUE, DATA, at)]);
     for (transport, port) in ports {
         let next = program.label();
-        let protocol = transport.protocol();
+        let protocol = transport.number();
         let port = u32::from(port.to_be());
         program.jump(
             Instruction::skip_if_not_u32(PROTOCOL, protocol.into(), 0),

@@ -38,9 +38,9 @@ fn frame(ether_type: u16, payload: &[u8]) -> Vec<u8> {
 }
 
 /// The class of the packets of [`v4`] and [`v6`] from port 258 to port 80.
-fn flow(protocol: Protocol, remote: &str, local: &str) -> Result<Class, DropReason> {
+fn flow(transport: Transport, remote: &str, local: &str) -> Result<Class, DropReason> {
     Ok(Class::Flow(Flow {
-        protocol,
+        transport,
         remote: (remote.parse().unwrap(), 258),
         local: (local.parse().unwrap(), 80),
     }))
@@ -50,12 +50,12 @@ const PORTS: [u8; 8] = [1, 2, 0, 80, 0, 0, 0, 0];
 
 #[test]
 fn flows_have_the_destination_as_local_end() {
-    for (number, protocol) in [(UDP, Protocol::Udp), (TCP, Protocol::Tcp)] {
-        let expected = flow(protocol, "10.0.0.1", "10.0.0.2");
+    for (number, transport) in [(UDP, Transport::Udp), (TCP, Transport::Tcp)] {
+        let expected = flow(transport, "10.0.0.1", "10.0.0.2");
         assert_eq!(classify(&v4(number, 5, 0, &PORTS)), expected);
         // With options, and with the flag that forbids fragmentation.
         assert_eq!(classify(&v4(number, 15, 0x4000, &PORTS)), expected);
-        assert_eq!(classify(&v6(number, &PORTS)), flow(protocol, "::1", "::2"));
+        assert_eq!(classify(&v6(number, &PORTS)), flow(transport, "::1", "::2"));
     }
 }
 
@@ -93,7 +93,7 @@ fn all_fragments_are_fragments_but_atomic_ones() {
     }
     // The reserved bits are ignored, and so is the reserved byte.
     for place in [[0, 0], [0, 6]] {
-        assert_eq!(fragment(place), flow(Protocol::Udp, "::1", "::2"));
+        assert_eq!(fragment(place), flow(Transport::Udp, "::1", "::2"));
     }
 }
 
@@ -112,7 +112,7 @@ fn eight_extension_headers_are_skipped_and_nine_are_not() {
         classify(&v6(if count == 0 { UDP } else { HOP_BY_HOP }, &payload))
     };
     for count in 0..=8 {
-        assert_eq!(chain(count), flow(Protocol::Udp, "::1", "::2"), "{count}");
+        assert_eq!(chain(count), flow(Transport::Udp, "::1", "::2"), "{count}");
     }
     assert_eq!(chain(9), Err(DropReason::IpOption));
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 const ANY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 const ANY_V6: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 
-const PROTOCOLS: [Protocol; 2] = [Protocol::Udp, Protocol::Tcp];
+const TRANSPORTS: [Transport; 2] = [Transport::Udp, Transport::Tcp];
 
 /// One of few addresses, so that steps meet each other.
 fn address() -> impl Strategy<Value = IpAddr> {
@@ -20,9 +20,9 @@ fn address() -> impl Strategy<Value = IpAddr> {
 
 fn flow() -> impl Strategy<Value = Flow> {
     let end = || (address(), 0..2u16);
-    let flow = (prop::sample::select(&PROTOCOLS[..]), end(), end());
-    let flow = flow.prop_map(|(protocol, remote, local)| Flow {
-        protocol,
+    let flow = (prop::sample::select(&TRANSPORTS[..]), end(), end());
+    let flow = flow.prop_map(|(transport, remote, local)| Flow {
+        transport,
         remote,
         local,
     });
@@ -31,8 +31,8 @@ fn flow() -> impl Strategy<Value = Flow> {
     })
 }
 
-/// The protocol, address and port that an endpoint is bound to.
-type Bound = (Protocol, (IpAddr, u16));
+/// The transport, address and port that an endpoint is bound to.
+type Bound = (Transport, (IpAddr, u16));
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -48,7 +48,7 @@ fn step() -> impl Strategy<Value = Step> {
             prop_oneof![3 => address(), 1 => address().prop_map(any_address)],
             0..2u16,
         );
-        (prop::sample::select(&PROTOCOLS[..]), local)
+        (prop::sample::select(&TRANSPORTS[..]), local)
     };
     let value = || 0..4u8;
     prop_oneof![
@@ -131,7 +131,7 @@ const fn any_address(address: IpAddr) -> IpAddr {
 /// The bindings that receive a packet of a flow.
 fn receivers_of(flow: &Flow) -> [Bound; 2] {
     let (address, port) = flow.local;
-    [address, any_address(address)].map(|address| (flow.protocol, (address, port)))
+    [address, any_address(address)].map(|address| (flow.transport, (address, port)))
 }
 
 proptest! {
@@ -170,7 +170,7 @@ fn numbered(number: u32) -> Flow {
         false => address.into(),
     };
     Flow {
-        protocol: PROTOCOLS[number as usize % 2],
+        transport: TRANSPORTS[number as usize % 2],
         remote: (of(remote), 1000 + (number % 7) as u16),
         local: (of(local), 80),
     }
@@ -181,7 +181,7 @@ fn thousands_of_flows_are_found_singly_and_in_batches_while_they_come_and_go() {
     const FLOWS: u32 = 4 * MOST_IN_CACHE as u32;
     let mut table = Table::new(HashKey([3, 4]));
     for any in [ANY, ANY_V6] {
-        table.bind(Protocol::Udp, (any, 80), u32::MAX).unwrap();
+        table.bind(Transport::Udp, (any, 80), u32::MAX).unwrap();
     }
     let flows: Vec<Flow> = (0..FLOWS).map(numbered).collect();
     for (number, flow) in flows.iter().enumerate() {
@@ -207,8 +207,8 @@ fn thousands_of_flows_are_found_singly_and_in_batches_while_they_come_and_go() {
 fn slices_of_different_lengths_are_filled_as_far_as_both_go() {
     let mut table = Table::new(HashKey([3, 4]));
     for any in [ANY, ANY_V6] {
-        table.bind(Protocol::Tcp, (any, 80), ()).unwrap();
-        table.bind(Protocol::Udp, (any, 80), ()).unwrap();
+        table.bind(Transport::Tcp, (any, 80), ()).unwrap();
+        table.bind(Transport::Udp, (any, 80), ()).unwrap();
     }
     let flows: Vec<Flow> = (0..70).map(numbered).collect();
     for (asked, room) in [(70, 33), (33, 70), (64, 70), (0, 5), (5, 0)] {

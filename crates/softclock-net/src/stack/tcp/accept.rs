@@ -9,7 +9,7 @@ use softclock_core::Instant;
 use super::input::{Glance, Parsed};
 use super::{TcpEndpoint, TcpId, TcpListenSettings, TcpListenerId, TcpWoken};
 use crate::channel::Channel;
-use crate::demux::{InUse, Protocol};
+use crate::demux::{InUse, Transport};
 use crate::drops::DropReason;
 use crate::stack::endpoint::Arrived;
 use crate::stack::input::check_source;
@@ -88,7 +88,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             waits: false,
         };
         let id = self.tcp.listeners.insert(listening);
-        match self.table.bind(Protocol::Tcp, local, id) {
+        match self.table.bind(Transport::Tcp, local, id) {
             Ok(()) => Ok(TcpListenerId(id)),
             Err(InUse) => {
                 self.tcp.listeners.remove(id);
@@ -127,7 +127,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let Some(mut listening) = self.tcp.listeners.remove(id.0) else {
             return;
         };
-        self.table.unbind(Protocol::Tcp, listening.local);
+        self.table.unbind(Transport::Tcp, listening.local);
         while listening.syns.pop().is_some() || listening.handshakes.pop().is_some() {
             self.drops.count(DropReason::Closed);
         }

@@ -7,7 +7,7 @@ use core::ops::Deref;
 use softclock_core::Instant;
 
 use super::{Interest, Listed, Owner, TcpEndpoint, TcpError, TcpId, TcpWoken};
-use crate::demux::{Flow, Protocol};
+use crate::demux::{Flow, Transport};
 use crate::ports::DynamicPorts;
 use crate::stack::slots::SlotId;
 use crate::stack::{BindError, Stack};
@@ -93,7 +93,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return Err(BindError::NotOurAddress);
         }
         let flow = |port| Flow {
-            protocol: Protocol::Tcp,
+            transport: Transport::Tcp,
             remote: (address, remote.port()),
             local: (source, port),
         };
@@ -175,11 +175,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         id: TcpId,
         into: &mut [u8],
     ) -> Result<usize, TcpError> {
-        let read = self.tcp_read_by(now, id, |connection| {
-            let bytes = connection.read(into);
-            (bytes > 0 || into.is_empty()).then_some(bytes)
-        })?;
-        Ok(read.unwrap_or(0))
+        self.tcp_copy_by(now, id, into, Connection::read)
     }
 
     /// Reads the bytes of the first segment that has arrived, in the memory of its packet unless they were copied.
@@ -201,11 +197,21 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         id: TcpId,
         into: &mut [u8],
     ) -> Result<usize, TcpError> {
-        let read = self.tcp_read_by(now, id, |connection| {
-            let bytes = connection.peek(into);
+        self.tcp_copy_by(now, id, into, |connection, into| connection.peek(into))
+    }
+
+    fn tcp_copy_by(
+        &mut self,
+        now: Instant,
+        id: TcpId,
+        into: &mut [u8],
+        copy: impl FnOnce(&mut Connection<B>, &mut [u8]) -> usize,
+    ) -> Result<usize, TcpError> {
+        let copied = self.tcp_read_by(now, id, |connection| {
+            let bytes = copy(connection, into);
             (bytes > 0 || into.is_empty()).then_some(bytes)
         })?;
-        Ok(read.unwrap_or(0))
+        Ok(copied.unwrap_or(0))
     }
 
     fn tcp_read_by<R>(

@@ -4,7 +4,7 @@ use core::ops::Deref;
 
 use softclock_core::Instant;
 
-use crate::demux::{Flow, Protocol};
+use crate::demux::{Flow, Transport};
 use crate::icmp::ErrorMessage;
 use crate::stack::Stack;
 use crate::tcp::connection::IcmpError;
@@ -21,7 +21,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return false;
         };
         let flow = Flow {
-            protocol: Protocol::Tcp,
+            transport: Transport::Tcp,
             remote: (addresses.destination, remote),
             local: (addresses.source, local),
         };

@@ -8,7 +8,7 @@ use softclock_wire::packet::TCP;
 use super::{Interest, Listed, TcpEndpoint};
 use crate::channel::Full;
 use crate::checksum::{Addresses, Verify};
-use crate::demux::{Flow, Protocol};
+use crate::demux::{Flow, Transport};
 use crate::drops::DropReason;
 use crate::ip;
 use crate::link::Header as LinkHeader;
@@ -116,7 +116,7 @@ impl Parsed {
 /// The flow of a segment that has arrived.
 pub(super) const fn flow(addresses: Addresses, header: &Header) -> Flow {
     Flow {
-        protocol: Protocol::Tcp,
+        transport: Transport::Tcp,
         remote: (addresses.source, header.source_port),
         local: (addresses.destination, header.destination_port),
     }
@@ -413,14 +413,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         at: Instant,
         packet: &ip::Packet<'_>,
     ) {
-        let output = ip::Output {
-            addresses: packet.addresses,
-            protocol: packet.protocol,
-            hop_limit: packet.hop_limit,
-            traffic_class: packet.traffic_class,
-            identification: 0,
-            may_fragment: true,
-        };
         let link = self.settings.link_address;
         let header = LinkHeader {
             destination: link,
@@ -431,7 +423,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             },
         };
         let mut bytes = header.to_bytes().to_vec();
-        ip::write_header(&output, packet.payload.len(), &mut bytes);
+        ip::write_header_of_reassembled(packet, &mut bytes);
         bytes.extend_from_slice(packet.payload);
         self.demultiplex(
             now,

@@ -164,8 +164,7 @@ impl TcpReport {
     pub fn add(&mut self, more: &Self) {
         self.counts.add(&more.counts);
         self.listeners.add(&more.listeners);
-        self.challenges.sent += more.challenges.sent;
-        self.challenges.withheld += more.challenges.withheld;
+        self.challenges.add(&more.challenges);
         self.waiting += more.waiting;
         self.orphans += more.orphans;
         self.memory += more.memory;

@@ -10,6 +10,7 @@ use core::time::Duration;
 use bytes::Bytes;
 use softclock_core::Instant;
 
+use super::fuzz_input::settings_and_steps;
 use super::{
     Architecture, Flags, HashKey, Header, LinkAddress, Options, Routes, Settings, Stack, State,
     TcpError, TcpId, TcpListenSettings, TcpListenerId, Timestamps, Verify, ip, segment,
@@ -23,12 +24,11 @@ use super::{
 /// of a sender who sees nothing change nothing (RFC 5961), that no timer is late, and that at last both stacks have
 /// neither connections nor memory nor timers.
 pub(crate) fn check(input: &[u8]) {
-    let Some((&settings, mut steps)) = input.split_first_chunk() else {
+    let Some((settings, steps)) = settings_and_steps(input) else {
         return;
     };
     let mut world = World::new(settings);
-    while let Some((&step, rest)) = steps.split_first_chunk() {
-        steps = rest;
+    for &step in steps {
         world.step(step);
         world.settle();
     }

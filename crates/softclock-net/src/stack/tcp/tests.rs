@@ -193,6 +193,31 @@ impl Pair {
         Ok(bytes)
     }
 
+    /// Writes as much of the rest of a stream as the connection takes, and counts it as written.
+    fn write_rest(&mut self, host: usize, id: TcpId, bytes: &[u8], written: &mut usize) {
+        let rest = Bytes::copy_from_slice(&bytes[*written..]);
+        *written += self.hosts[host].tcp_write(self.now, id, rest).unwrap_or(0);
+    }
+
+    /// Appends all that has arrived.
+    fn read_all(&mut self, host: usize, id: TcpId, received: &mut Vec<u8>) {
+        while let Ok(bytes) = self.read(host, id) {
+            received.extend(bytes);
+        }
+    }
+
+    /// Sends what is not yet written of a stream from the first host to the second, and checks that all of it arrives
+    /// there.
+    fn transfer(&mut self, [client, server]: [TcpId; 2], bytes: &[u8], mut written: usize) {
+        let mut received = Vec::new();
+        self.run_until(Duration::from_secs(100), |pair| {
+            pair.write_rest(0, client, bytes, &mut written);
+            pair.read_all(1, server, &mut received);
+            received.len() == bytes.len()
+        });
+        assert!(received == bytes, "{} bytes", received.len());
+    }
+
     fn state(&self, host: usize, id: TcpId) -> Option<State> {
         self.hosts[host].tcp_state(id)
     }

@@ -62,7 +62,7 @@ pub use train::Train;
 ///
 /// ```
 /// use softclock_core::Instant;
-/// use softclock_net::demux::{Flow, HashKey, Protocol};
+/// use softclock_net::demux::{Flow, HashKey, Transport};
 /// use softclock_net::tcp::challenge::{ChallengeLimiter, ChallengeSettings};
 /// use softclock_net::tcp::connection::{Arrival, Connection, Error};
 /// use softclock_net::tcp::payload::Payload;
@@ -72,7 +72,7 @@ pub use train::Train;
 /// use softclock_net::tcp::state::State;
 ///
 /// let flow = Flow {
-///     protocol: Protocol::Tcp,
+///     transport: Transport::Tcp,
 ///     remote: ("192.0.2.7".parse().unwrap(), 80),
 ///     local: ("192.0.2.1".parse().unwrap(), 40_000),
 /// };

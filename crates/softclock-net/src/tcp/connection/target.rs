@@ -9,10 +9,11 @@ use core::time::Duration;
 use bytes::Bytes;
 use softclock_core::Instant;
 
+use super::fuzz_input::settings_and_steps;
 use super::{
     Arrival, ChallengeLimiter, ChallengeSettings, Connection, Ecn, Error, ErrorKind, Events, Flags,
-    Flow, HashKey, Header, IcmpError, Options, Outgoing, Payload, Protocol, SackBlock, Seq,
-    Settings, State, Timestamps,
+    Flow, HashKey, Header, IcmpError, Options, Outgoing, Payload, SackBlock, Seq, Settings, State,
+    Timestamps, Transport,
 };
 
 /// Plays the peer and the owner of a connection. The input is two bytes of settings, and steps of four bytes each.
@@ -26,12 +27,11 @@ use super::{
 ///   acknowledgment of the future lets no data in (RFC 5961, 5.2);
 /// - no timer is late, and each call causes a bounded number of segments.
 pub(crate) fn check(input: &[u8]) {
-    let Some((&settings, mut steps)) = input.split_first_chunk() else {
+    let Some((settings, steps)) = settings_and_steps(input) else {
         return;
     };
     let mut world = World::new(settings);
-    while let Some((&step, rest)) = steps.split_first_chunk() {
-        steps = rest;
+    for &step in steps {
         world.step(step);
         world.check();
     }
@@ -643,7 +643,7 @@ fn follows(before: State, state: State) -> bool {
 
 fn flow() -> Flow {
     Flow {
-        protocol: Protocol::Tcp,
+        transport: Transport::Tcp,
         remote: ([192, 0, 2, 7].into(), 80),
         local: ([192, 0, 2, 1].into(), 40_000),
     }

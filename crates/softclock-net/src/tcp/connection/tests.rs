@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::{Arrival, Connection, Error, Events, IcmpError, Outgoing};
-use crate::demux::{Flow, HashKey, Protocol};
+use crate::demux::{Flow, HashKey, Transport};
+use crate::fuzz_input;
 use crate::icmp::ErrorKind;
 use crate::tcp::challenge::{ChallengeLimiter, ChallengeSettings};
 use crate::tcp::payload::Payload;

@@ -124,12 +124,12 @@ const OPTION_BITS: u32 = 0x3f;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demux::{HashKey, Protocol};
+    use crate::demux::{HashKey, Transport};
     use proptest::prelude::*;
 
     fn flow(port: u16) -> Flow {
         Flow {
-            protocol: Protocol::Tcp,
+            transport: Transport::Tcp,
             remote: ("2001:db8::1".parse().unwrap(), port),
             local: ("2001:db8::2".parse().unwrap(), 80),
         }

@@ -12,11 +12,11 @@ use crate::tcp::seq::Seq;
 /// ```
 /// use core::time::Duration;
 /// use softclock_core::Instant;
-/// use softclock_net::demux::{Flow, HashKey, Protocol};
+/// use softclock_net::demux::{Flow, HashKey, Transport};
 /// use softclock_net::tcp::listen::FlowSecrets;
 ///
 /// let flow = Flow {
-///     protocol: Protocol::Tcp,
+///     transport: Transport::Tcp,
 ///     remote: ("192.0.2.7".parse().unwrap(), 40_000),
 ///     local: ("192.0.2.1".parse().unwrap(), 80),
 /// };
@@ -126,12 +126,12 @@ const PAST_PREVIOUS: u32 = 65_535 + 2;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demux::Protocol;
+    use crate::demux::Transport;
     use proptest::prelude::*;
 
     fn flow(remote: u16, local: u16) -> Flow {
         Flow {
-            protocol: Protocol::Tcp,
+            transport: Transport::Tcp,
             remote: ("192.0.2.1".parse().unwrap(), remote),
             local: ("192.0.2.2".parse().unwrap(), local),
         }

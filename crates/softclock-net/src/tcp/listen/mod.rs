@@ -33,7 +33,7 @@ use syn_queue::{Expired, HalfOpen, SynQueue};
 ///
 /// ```
 /// use softclock_core::Instant;
-/// use softclock_net::demux::{Flow, HashKey, Protocol};
+/// use softclock_net::demux::{Flow, HashKey, Transport};
 /// use softclock_net::tcp::listen::{ListenSettings, Listener, Outcome, Shared, SharedSettings};
 /// use softclock_net::tcp::segment::{Flags, Header, Options, Segment};
 /// use softclock_net::tcp::seq::Seq;
@@ -41,7 +41,7 @@ use syn_queue::{Expired, HalfOpen, SynQueue};
 /// let mut shared = Shared::new(SharedSettings::default(), HashKey([1, 2])); // In earnest: random, and secret.
 /// let mut listener = Listener::new(ListenSettings::default(), &shared);
 /// let flow = Flow {
-///     protocol: Protocol::Tcp,
+///     transport: Transport::Tcp,
 ///     remote: ("192.0.2.7".parse().unwrap(), 40_000),
 ///     local: ("192.0.2.1".parse().unwrap(), 80),
 /// };

@@ -6,9 +6,10 @@ use core::time::Duration;
 
 use softclock_core::Instant;
 
+use super::fuzz_input::settings_and_steps;
 use super::{
-    CookieUse, Flags, Flow, HashKey, Header, ListenSettings, Listener, Options, Outcome, Protocol,
-    Reply, Segment, Seq, Shared, SharedSettings, Timestamps,
+    CookieUse, Flags, Flow, HashKey, Header, ListenSettings, Listener, Options, Outcome, Reply,
+    Segment, Seq, Shared, SharedSettings, Timestamps, Transport,
 };
 
 /// Passes segments of a few flows to two listeners that share their limits. The input is a byte of [settings](Settings),
@@ -21,12 +22,11 @@ use super::{
 /// - a SYN-ACK is sent again as often as the settings say, and challenge ACKs are limited;
 /// - a reset is never answered by a reset, and no timer is late.
 pub(crate) fn check(input: &[u8]) {
-    let Some((&settings, mut steps)) = input.split_first() else {
+    let Some(([settings], steps)) = settings_and_steps(input) else {
         return;
     };
     let mut world = World::new(settings);
-    while let Some((&step, rest)) = steps.split_first_chunk() {
-        steps = rest;
+    for &step in steps {
         world.step(step);
         world.check();
     }
@@ -346,7 +346,7 @@ fn of(port: u16) -> usize {
 fn flow(port: u16) -> Flow {
     let address = |number| [192, 0, 2, number].into();
     Flow {
-        protocol: Protocol::Tcp,
+        transport: Transport::Tcp,
         remote: (address(7), port),
         local: (address(1), 80),
     }

@@ -6,7 +6,8 @@ use core::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
-use crate::demux::{HashKey, Protocol};
+use crate::demux::{HashKey, Transport};
+use crate::fuzz_input;
 use crate::tcp::peer::Ecn;
 use crate::tcp::segment::Header;
 
@@ -18,7 +19,7 @@ const REMOTE: Seq = Seq(u32::MAX - 1);
 fn flow(port: u16) -> Flow {
     let address = |text: &str| text.parse().unwrap();
     Flow {
-        protocol: Protocol::Tcp,
+        transport: Transport::Tcp,
         remote: match port % 2 {
             0 => (address("192.0.2.1"), port),
             _ => (address("2001:db8::1"), port),

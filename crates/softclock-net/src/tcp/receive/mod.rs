@@ -452,7 +452,7 @@ impl<B: Deref<Target = [u8]>> Receiver<B> {
         #[cfg(any(test, debug_assertions))]
         {
             assert_eq!(self.ready.count_bytes(), self.unread as usize);
-            assert_eq!(self.ready.is_empty(), self.unread == 0);
+            assert_eq!(self.ready.memory_bytes() == 0, self.unread == 0);
             if let Some(beyond) = &self.beyond {
                 assert!(!beyond.is_empty());
                 beyond.check(self.next);

@@ -22,10 +22,6 @@ impl<B> Pieces<B> {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
     /// The memory of all payloads, in bytes.
     pub(super) const fn memory_bytes(&self) -> usize {
         self.memory

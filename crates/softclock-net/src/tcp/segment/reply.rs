@@ -38,12 +38,12 @@ impl Reply {
     /// (RFC 9293, 3.10.7.1). `None` for a reset, which is never answered.
     ///
     /// ```
-    /// use softclock_net::demux::{Flow, Protocol};
+    /// use softclock_net::demux::{Flow, Transport};
     /// use softclock_net::tcp::segment::{Flags, Header, Options, Reply, Segment};
     /// use softclock_net::tcp::seq::Seq;
     ///
     /// let flow = Flow {
-    ///     protocol: Protocol::Tcp,
+    ///     transport: Transport::Tcp,
     ///     remote: ("192.0.2.7".parse().unwrap(), 40_000),
     ///     local: ("192.0.2.1".parse().unwrap(), 80),
     /// };

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::demux::{HashKey, Protocol};
+use crate::demux::{HashKey, Transport};
 use crate::tcp::listen::SharedSettings;
 
 const SEND: Seq = Seq(1000);
@@ -13,7 +13,7 @@ const RECEIVE: Seq = Seq(u32::MAX - 10);
 
 fn flow(port: u16) -> Flow {
     Flow {
-        protocol: Protocol::Tcp,
+        transport: Transport::Tcp,
         remote: ("192.0.2.1".parse().unwrap(), port),
         local: ("192.0.2.2".parse().unwrap(), 80),
     }

@@ -442,13 +442,8 @@ impl Driver {
         let mut tcp = stack.tcp_report();
         if let Some(shared) = self.shared.get() {
             let lanes = shared.lanes().counts();
-            let received = &lanes.received;
-            counts.to_channels += received.to_channels;
-            counts.to_control += received.to_control;
-            counts.to_fragments += received.to_fragments;
-            counts.demux_drops += received.demux_drops;
-            let more = received.drops.iter();
-            more.for_each(|(reason, packets)| drops.count_many(reason, packets));
+            counts.add_received(&lanes.received);
+            drops.add(&lanes.received.drops);
             tcp.add(&lanes.tcp);
         }
         StackReport {

@@ -176,7 +176,7 @@ fn packed(flow: &Flow) -> u128 {
     };
     let (remote, local) = (bits(flow.remote.0), bits(flow.local.0));
     let ports = u32::from(flow.remote.1) << 16 | u32::from(flow.local.1);
-    u128::from(flow.protocol as u8) << 96
+    u128::from(flow.transport as u8) << 96
         | u128::from(remote) << 64
         | u128::from(local) << 32
         | u128::from(ports)

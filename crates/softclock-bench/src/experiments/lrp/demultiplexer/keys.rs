@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use softclock_net::demux::{Flow, Protocol};
+use softclock_net::demux::{Flow, Transport};
 
 /// A kind of flows, or of packets of them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +48,7 @@ impl Keys {
             }
         };
         Flow {
-            protocol: Protocol::Tcp,
+            transport: Transport::Tcp,
             remote: (Ipv4Addr::from_bits(host).into(), port.max(ABSENT_PORT + 1)),
             local: (LOCAL.into(), 80),
         }

@@ -40,7 +40,7 @@ impl EndpointKey {
             }
         };
         let [high, low] = self.port.to_be_bytes();
-        rest.copy_from_slice(&[high, low, self.transport.protocol(), version]);
+        rest.copy_from_slice(&[high, low, self.transport.number(), version]);
         key
     }
 }
@@ -84,7 +84,7 @@ mod tests {
         fn fields_are_at_their_offsets(key in keys()) {
             let bytes = key.to_bytes();
             prop_assert_eq!(&bytes[PORT..PROTOCOL], key.port.to_be_bytes());
-            prop_assert_eq!(bytes[PROTOCOL], key.transport.protocol());
+            prop_assert_eq!(bytes[PROTOCOL], key.transport.number());
             prop_assert_eq!(bytes[VERSION], if key.address.is_ipv4() { 4 } else { 6 });
         }
     }

@@ -30,7 +30,7 @@ fn udp(address: &str, port: u16) -> EndpointKey {
 
 /// A frame to this endpoint, with its number at the end.
 fn frame(to: &EndpointKey, number: u32) -> Vec<u8> {
-    let protocol = to.transport.protocol();
+    let protocol = to.transport.number();
     let mut frame = [&[0xff; 6][..], &SENDER].concat();
     match to.address {
         IpAddr::V4(address) => {

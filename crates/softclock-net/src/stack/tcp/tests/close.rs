@@ -1,7 +1,7 @@
 //! The ends of connections.
 
 use super::*;
-use crate::demux::{Flow, Protocol};
+use crate::demux::{Flow, Transport};
 
 fn end(pair: &mut Pair, host: usize, id: TcpId) {
     pair.hosts[host].tcp_shutdown_write(pair.now, id).unwrap();
@@ -9,7 +9,7 @@ fn end(pair: &mut Pair, host: usize, id: TcpId) {
 
 fn in_time_wait(pair: &Pair, host: usize) -> usize {
     let flow = Flow {
-        protocol: Protocol::Tcp,
+        transport: Transport::Tcp,
         remote: ("10.0.0.2".parse().unwrap(), 1),
         local: ("10.0.0.1".parse().unwrap(), 1),
     };

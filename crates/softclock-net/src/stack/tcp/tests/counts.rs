@@ -25,31 +25,16 @@ fn sent_again(host: &Host) -> [u64; RetransmissionCause::ALL.len()] {
     RetransmissionCause::ALL.map(|cause| host.tcp_counts().retransmitted(cause))
 }
 
-/// Sends a stream from the first host, and reads it at the second.
-fn transfer(pair: &mut Pair, [client, server]: [TcpId; 2], length: usize) {
-    let bytes = stream(length);
-    let (mut written, mut read) = (0, Vec::new());
-    let is_complete = pair.run_until(Duration::from_secs(100), |pair| {
-        let rest = Bytes::copy_from_slice(&bytes[written..]);
-        written += pair.hosts[0].tcp_write(pair.now, client, rest).unwrap_or(0);
-        while let Ok(more) = pair.read(1, server) {
-            read.extend(more);
-        }
-        read.len() == length
-    });
-    assert!(is_complete && read == bytes);
-}
-
 #[test]
 fn a_loss_is_sent_again_and_counted_once_by_its_cause() {
     let mut pair = Pair::new(Architecture::SoftLrp);
     let ids = pair.connected();
-    transfer(&mut pair, ids, 100_000);
+    pair.transfer(ids, &stream(100_000), 0);
     assert_eq!(sent_again(&pair.hosts[0]), [0; 5]);
     let blocks = pair.hosts[0].tcp_counts().sack_blocks;
     assert_eq!(blocks, 0);
     lose(&mut pair, &[10]);
-    transfer(&mut pair, ids, 100_000);
+    pair.transfer(ids, &stream(100_000), 0);
     let report = pair.hosts[0].tcp_report();
     let counts = &report.counts;
     assert_eq!(counts.retransmitted(RetransmissionCause::Rack), 1);
@@ -66,7 +51,7 @@ fn a_lost_end_is_a_tail_probe_and_a_lost_flight_a_timeout() {
     let mut pair = Pair::new(Architecture::SoftLrp);
     let ids = pair.connected();
     lose(&mut pair, &[0]);
-    transfer(&mut pair, ids, 1000);
+    pair.transfer(ids, &stream(1000), 0);
     let counts = pair.hosts[0].tcp_counts();
     assert_eq!(counts.retransmitted(RetransmissionCause::TailProbe), 1);
     assert_eq!(counts.of(SendEvent::TailProbe), 1);
@@ -75,7 +60,7 @@ fn a_lost_end_is_a_tail_probe_and_a_lost_flight_a_timeout() {
     let mut pair = Pair::new(Architecture::SoftLrp);
     let ids = pair.connected();
     lose(&mut pair, &[0, 1]);
-    transfer(&mut pair, ids, 1000);
+    pair.transfer(ids, &stream(1000), 0);
     let counts = pair.hosts[0].tcp_counts();
     assert_eq!(counts.retransmitted(RetransmissionCause::Timeout), 1);
     assert_eq!(counts.of(SendEvent::Timeout), 1);
@@ -87,7 +72,7 @@ fn without_selective_acknowledgments_duplicates_are_the_cause() {
     let mut pair = Pair::with(|_, settings| settings.tcp.connection.has_sack = false);
     let ids = pair.connected();
     lose(&mut pair, &[3]);
-    transfer(&mut pair, ids, 100_000);
+    pair.transfer(ids, &stream(100_000), 0);
     assert_eq!(sent_again(&pair.hosts[0]), [0, 1, 0, 0, 0]);
     assert_eq!(pair.hosts[0].tcp_counts().sack_blocks, 0);
 }
@@ -105,7 +90,7 @@ fn a_needless_recovery_is_counted_with_what_shows_it() {
             false => vec![Duration::ZERO],
         }
     });
-    transfer(&mut pair, ids, 300_000);
+    pair.transfer(ids, &stream(300_000), 0);
     pair.run(ms(200));
     let counts = pair.hosts[0].tcp_counts();
     assert_eq!(counts.of(SendEvent::Duplicate), 1, "{counts:?}");

@@ -161,17 +161,7 @@ fn trains_keep_to_the_mtu_of_the_path() {
         assert!(frame.len() <= Header::BYTES + 1000, "{}", frame.len());
         vec![Duration::ZERO]
     });
-    let mut received = Vec::new();
-    let mut written = 20_000;
-    pair.run_until(Duration::from_secs(100), |pair| {
-        let rest = Bytes::copy_from_slice(&bytes[written..]);
-        written += pair.hosts[0].tcp_write(pair.now, client, rest).unwrap_or(0);
-        while let Ok(bytes) = pair.read(1, server) {
-            received.extend(bytes);
-        }
-        received.len() == bytes.len()
-    });
-    assert!(received == bytes);
+    pair.transfer([client, server], &bytes, 20_000);
 }
 
 /// Frames of AF_XDP are single segments. Those of one turn wake the owner once, and are acknowledged together.

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::super::{TcpError, TcpId, TcpListenSettings, TcpListenerId};
 use crate::checksum::Verify;
 use crate::demux::HashKey;
+use crate::fuzz_input;
 use crate::ip;
 use crate::link::LinkAddress;
 use crate::routes::Routes;

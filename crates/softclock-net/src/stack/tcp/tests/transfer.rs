@@ -125,26 +125,14 @@ fn a_closed_window_is_probed_until_it_opens() {
     let bytes = stream(400_000);
     let mut written = 0;
     for _ in 0..20 {
-        let rest = Bytes::copy_from_slice(&bytes[written..]);
-        written += pair.hosts[0].tcp_write(pair.now, client, rest).unwrap_or(0);
+        pair.write_rest(0, client, &bytes, &mut written);
         pair.run(Duration::from_secs(1));
     }
     assert!(written < bytes.len(), "the reader does not read");
     pair.run(Duration::from_secs(600));
     assert_eq!(pair.state(0, client), Some(State::Established));
     assert!(pair.hosts[0].tcp_stats(client).unwrap().sent.window_probes > 3);
-    let mut received = Vec::new();
-    pair.run_until(Duration::from_secs(100), |pair| {
-        if written < bytes.len() {
-            let rest = Bytes::copy_from_slice(&bytes[written..]);
-            written += pair.hosts[0].tcp_write(pair.now, client, rest).unwrap_or(0);
-        }
-        while let Ok(bytes) = pair.read(1, server) {
-            received.extend(bytes);
-        }
-        received.len() == bytes.len()
-    });
-    assert!(received == bytes);
+    pair.transfer([client, server], &bytes, written);
 }
 
 #[test]
@@ -235,11 +223,8 @@ fn a_report_of_a_narrow_path_shortens_segments() {
         for report in reports.borrow_mut().drain(..) {
             pair.hosts[0].on_frame(now, now, report, Verify::Yes);
         }
-        let rest = Bytes::copy_from_slice(&bytes[written..]);
-        written += pair.hosts[0].tcp_write(now, ids[0], rest).unwrap_or(0);
-        while let Ok(bytes) = pair.read(1, ids[1]) {
-            received.extend(bytes);
-        }
+        pair.write_rest(0, ids[0], &bytes, &mut written);
+        pair.read_all(1, ids[1], &mut received);
         received.len() == bytes.len()
     });
     assert!(is_done && received == bytes, "{} bytes", received.len());

@@ -16,7 +16,7 @@ use super::path::{Fate, Path, is_tcp};
 use super::random::Random;
 use super::scenario::{START, Scenario, Wraps};
 use super::wire::Wire;
-use crate::demux::{Flow, Protocol};
+use crate::demux::{Flow, Transport};
 use crate::tcp::listen::CookieUse;
 use crate::tcp::send::ClockUnit;
 
@@ -508,7 +508,7 @@ fn start(scenario: &Scenario, hosts: &[Host; 2]) -> Instant {
         ];
         let pair = |socket: SocketAddr| (socket.ip(), socket.port());
         Flow {
-            protocol: Protocol::Tcp,
+            transport: Transport::Tcp,
             local: pair(sockets[host]),
             remote: pair(sockets[1 - host]),
         }

@@ -1,0 +1,103 @@
+//! Packets that are longer than the MTU of the link or of the path.
+
+use super::*;
+
+#[test]
+fn long_datagrams_are_fragmented_and_reassembled() {
+    for architecture in Architecture::ALL {
+        for (one, two) in [
+            ("10.0.0.1:7", "10.0.0.2:8"),
+            ("[2001:db8::1]:7", "[2001:db8::2]:8"),
+        ] {
+            let (mut here, mut there) = (host(1, architecture), host(2, architecture));
+            let (a, b) = (here.bind(at(one)).unwrap(), there.bind(at(two)).unwrap());
+            let payload: Vec<u8> = (0..20_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
+            here.send_to(NOW, a, at(two), &payload).unwrap();
+            exchange(NOW, &mut here, &mut there);
+            assert!(there.receive(b).unwrap().payload() == payload);
+            assert_eq!(there.counts().reassembled, 1);
+            assert_eq!(there.drops().total(), 0);
+        }
+    }
+}
+
+#[test]
+fn a_lost_fragment_is_reported_if_the_first_one_arrived() {
+    for (one, two) in [
+        ("10.0.0.1:7", "10.0.0.2:8"),
+        ("[2001:db8::1]:7", "[2001:db8::2]:8"),
+    ] {
+        for lost in [0, 1] {
+            let hosts = || {
+                (
+                    host(1, Architecture::SoftLrp),
+                    host(2, Architecture::SoftLrp),
+                )
+            };
+            let (mut here, mut there) = hosts();
+            let id = here.bind(at(one)).unwrap();
+            // Both learn each other's link addresses first.
+            here.send_to(NOW, id, at(two), b"to a closed port").unwrap();
+            exchange(NOW, &mut here, &mut there);
+
+            here.send_to(NOW, id, at(two), &[0; 2000]).unwrap();
+            let mut place = 0;
+            while let Some(frame) = here.next_frame() {
+                if place != lost {
+                    there.on_frame(NOW, NOW, frame, Verify::Yes);
+                }
+                place += 1;
+            }
+            there.process(NOW, 10);
+            there.on_timer(NOW + Duration::from_secs(31));
+            assert_eq!(there.drops().of(DropReason::FragmentTimeout), 1);
+
+            let mut kinds = Vec::new();
+            while let Some(frame) = there.next_frame() {
+                let (_, bytes) = Header::parse(&frame).unwrap();
+                let Ok(packet) = ip::parse(bytes) else {
+                    continue;
+                };
+                let error = match packet.addresses.source {
+                    IpAddr::V4(_) => match icmp::parse(packet.payload, Verify::Yes) {
+                        Ok(icmp::Message::Error(error)) => error,
+                        _ => continue,
+                    },
+                    IpAddr::V6(_) => {
+                        match icmp_v6::parse(packet.addresses, packet.payload, Verify::Yes) {
+                            Ok(icmp_v6::Message::Error(error)) => error,
+                            _ => continue,
+                        }
+                    }
+                };
+                assert_eq!(error.quoted.ports, Some((7, 8)));
+                kinds.push(error.kind);
+            }
+            let expected: &[_] = match lost {
+                0 => &[],
+                _ => &[icmp::ErrorKind::ReassemblyTimeExceeded],
+            };
+            assert_eq!(kinds, expected, "{one}, fragment {lost} lost");
+        }
+    }
+}
+
+#[test]
+fn a_smaller_path_mtu_is_obeyed() {
+    let (mut here, mut there) = (
+        host(1, Architecture::SoftLrp),
+        host(2, Architecture::SoftLrp),
+    );
+    let (from, to) = (at("[2001:db8::1]:7"), at("[2001:db8::2]:9"));
+    let id = here.bind(from).unwrap();
+    here.connect(id, to).unwrap();
+    here.send(NOW, id, &[0; 1400]).unwrap();
+    exchange(NOW, &mut here, &mut there);
+    here.path_mtus.on_report(NOW, to.ip(), 1300);
+    here.send(NOW, id, &[0; 1400]).unwrap();
+    let lengths: Vec<_> = core::iter::from_fn(|| here.next_frame())
+        .map(|frame| frame.len())
+        .collect();
+    assert_eq!(lengths.len(), 2);
+    assert!(lengths.iter().all(|&length| length <= 1300 + Header::BYTES));
+}

@@ -1,0 +1,91 @@
+//! Echoes and errors of ICMP and ICMPv6.
+
+use super::*;
+
+#[test]
+fn echo_requests_are_answered_under_a_rate_limit() {
+    let mut host = with(1, |settings| settings.echoes_of_source_per_second = 10);
+    let ping = packet(ICMP, "10.0.0.1", |_, bytes| {
+        let echo = Echo {
+            identifier: 1,
+            sequence: 2,
+            data: b"data",
+        };
+        icmp::write_echo_request(&echo, bytes);
+    });
+    for _ in 0..100 {
+        arrive(&mut host, ping.clone());
+    }
+    host.process(NOW, 200);
+    assert_eq!(host.counts().echoes_answered, 50, "a burst");
+    assert_eq!(host.drops().of(DropReason::IcmpRate), 50);
+    arrive(&mut host, ping);
+    let later = NOW + Duration::from_millis(100);
+    host.process(later, 1);
+    assert_eq!(host.counts().echoes_answered, 51);
+}
+
+/// Sends a datagram from a connected endpoint, which waits, to a closed port, over each version of IP. Passes both hosts
+/// and the endpoint to `check`.
+fn send_to_closed_ports(payload: &[u8], check: impl Fn(&mut Host, &Host, EndpointId)) {
+    for (from, to) in [
+        ("10.0.0.1:7", "10.0.0.2:9"),
+        ("[2001:db8::1]:7", "[2001:db8::2]:9"),
+    ] {
+        let (mut here, mut there) = (
+            host(1, Architecture::SoftLrp),
+            host(2, Architecture::SoftLrp),
+        );
+        let id = here.bind(at(from)).unwrap();
+        here.connect(id, at(to)).unwrap();
+        assert!(here.wait(id));
+        here.send(NOW, id, payload).unwrap();
+        exchange(NOW, &mut here, &mut there);
+        assert_eq!(there.drops().of(DropReason::PortUnreachable), 1);
+        check(&mut here, &there, id);
+    }
+}
+
+#[test]
+fn a_connected_endpoint_learns_that_a_port_is_closed() {
+    send_to_closed_ports(b"anyone?", |here, _, id| {
+        assert_eq!(here.next_woken(), Some(id));
+        assert_eq!(here.take_error(id), Some(NetworkError::Refused));
+        assert_eq!(here.take_error(id), None);
+    });
+}
+
+#[test]
+fn a_flood_to_closed_ports_leaves_the_control_channel_to_others() {
+    let mut host = with(1, |settings| settings.errors_per_second = 10);
+    (0..10_000).for_each(|_| arrive(&mut host, datagram(5, b"flood")));
+    assert_eq!(
+        host.process(NOW, usize::MAX),
+        50,
+        "the burst of the rate limit"
+    );
+    assert_eq!(host.drops().of(DropReason::ControlFull), 0);
+    assert_eq!(host.drops().of(DropReason::PortUnreachable), 10_000);
+}
+
+#[test]
+fn a_long_datagram_to_a_closed_port_is_refused() {
+    send_to_closed_ports(&[1; 5000], |here, there, id| {
+        assert_eq!(there.counts().errors_sent, 1);
+        assert_eq!(here.take_error(id), Some(NetworkError::Refused));
+    });
+}
+
+#[test]
+fn a_packet_of_an_unknown_protocol_is_counted_once() {
+    let mut host = with(1, |settings| settings.errors_per_second = 10);
+    for _ in 0..1000 {
+        let frame = packet(253, "10.0.0.1", |_, bytes| bytes.extend([0; 20]));
+        arrive(&mut host, frame);
+        host.process(NOW, 10);
+    }
+    assert_eq!(host.counts().errors_sent, 50, "the burst of the rate limit");
+    let reasons = [DropReason::Protocol, DropReason::IcmpRate];
+    let dropped: u64 = reasons.map(|reason| host.drops().of(reason)).iter().sum();
+    assert_eq!(dropped, 1000);
+}
