@@ -223,11 +223,7 @@ impl SkipLog {
         if skipped == 0 {
             return Ok(Outcome::Done);
         }
-        let message = format!("tests that could not run here: {skipped}");
-        match in_ci() {
-            true => Err(format!("{message} (CI is set)")),
-            false => Ok(Outcome::Notice(message)),
-        }
+        self::skipped(&format!("tests that could not run here: {skipped}"))
     }
 
     /// One line a test, sorted; removes the file.
@@ -251,6 +247,14 @@ fn subject(line: &str) -> Option<(&str, &str)> {
 
 /// The beginnings of lines about tests that did not run completely.
 const SKIPPED: &str = "skipped: ";
+
+/// The outcome of a step that left something out, which fails in CI.
+pub(crate) fn skipped(message: &str) -> Result<Outcome, String> {
+    match in_ci() {
+        true => Err(format!("{message} (CI is set)")),
+        false => Ok(Outcome::Notice(message.to_owned())),
+    }
+}
 
 fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
