@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use crate::command::{cargo, output, run};
 use crate::steps::{Outcome, Steps};
 use crate::test::Counts;
-use crate::{boundaries, features, fuzz, go_programs, no_os, packages, paths, test};
+use crate::{boundaries, features, fuzz, go_programs, no_os, own_stack, packages, paths, test};
 
 /// Runs every check and the tests, in one target directory and with the same flags throughout, so
 /// that nothing is compiled twice.
@@ -28,6 +28,7 @@ pub(crate) fn task() -> ExitCode {
     steps.run("programs in Go", go_programs::install_missing);
     let mut counts = Counts::default();
     steps.run("tests", || test::step(&[], &mut counts));
+    steps.run("serve on a stack", || own_stack::serve(&mut counts));
     steps.summary();
     println!("{counts}");
     steps.exit_code()

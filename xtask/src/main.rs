@@ -12,6 +12,7 @@ mod go_programs;
 mod imports;
 mod instructions;
 mod no_os;
+mod own_stack;
 mod packages;
 mod paths;
 mod source;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
     };
     match task.as_str() {
         "test" => test::task(rest),
+        "test-stack" if rest.is_empty() => own_stack::task(),
         "ci" if rest.is_empty() => ci::task(),
         "boundaries" if rest.is_empty() => ci::boundaries_task(),
         "bench" => bench(rest),
@@ -78,6 +80,8 @@ fn bench(arguments: &[String]) -> ExitCode {
 const HELP: &str = "\
 cargo xtask test [ARGUMENTS]  Installs what the tests need (as root on Debian), runs all of them
                               and prints the counts. Arguments go to `cargo test`.
+cargo xtask test-stack        Runs the suites of `serve` and `proxy`, the connections at random and
+                              the sockets on network stacks of their own (as root).
 cargo xtask ci                All checks, then the tests: what a change must pass. Installs the
                               same, and a C compiler for aarch64.
 cargo xtask boundaries        Of these the checks of what may depend on what, which take seconds.

@@ -27,63 +27,63 @@ pub(crate) fn task(arguments: &[String]) -> ExitCode {
 /// The same without the surroundings, for `ci`.
 pub(crate) fn step(arguments: &[String], counts: &mut Counts) -> Result<Outcome, String> {
     let log = SkipLog::new();
-    let mut result = run_cargo_test(arguments, None, &log.0, counts);
+    let run = |arguments: &[String], environment, counts: &mut Counts| {
+        let run = Run {
+            arguments,
+            environment,
+            log: log.path(),
+        };
+        run.count(counts)
+    };
+    let mut result = run(arguments, None, counts);
     if arguments.is_empty() {
         for (mechanism, tests) in MECHANISMS {
             let tests: Vec<String> = tests.split(' ').map(str::to_owned).collect();
-            let again = run_cargo_test(&tests, Some(mechanism), &log.0, counts);
+            let again = run(&tests, Some(("SOFTCLOCK_EVENTS", mechanism)), counts);
             result = result.and(again.map_err(|error| format!("by {mechanism}: {error}")));
         }
     }
-    let told = log.take();
-    for line in &told {
-        println!("{line}");
-    }
-    let skipped = (told.iter().filter(|line| line.starts_with(SKIPPED))).count();
-    counts.count_skipped(skipped);
-    result?;
-    if skipped == 0 {
-        return Ok(Outcome::Done);
-    }
-    let message = format!("tests that could not run here: {skipped}");
-    if in_ci() {
-        Err(format!("{message} (CI is set)"))
-    } else {
-        Ok(Outcome::Notice(message))
-    }
+    let outcome = log.outcome(counts);
+    result.and(outcome)
 }
 
-/// Adds to `counts`; with the default mechanism of readiness, or another.
-fn run_cargo_test(
-    arguments: &[String],
-    mechanism: Option<&str>,
-    log: &Path,
-    counts: &mut Counts,
-) -> Result<(), String> {
-    let scope = (!names_packages(arguments)).then_some("--workspace");
-    let mut child = cargo(["test", "--all-features", "--no-fail-fast"])
-        .args(scope)
-        .args(arguments)
-        .envs(mechanism.map(|name| ("SOFTCLOCK_EVENTS", name)))
-        .env("SOFTCLOCK_SKIP_LOG", log)
-        .stdout(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("cannot start cargo test: {error}"))?;
-    let stdout = child.stdout.take().ok_or("cargo test has no output")?;
-    let output = Counts::read_in_background(stdout);
-    let status = child
-        .wait()
-        .map_err(|error| format!("cannot wait for cargo test: {error}"))?;
-    let found = last_count(&output)?;
-    counts.passed += found.passed;
-    counts.failed += found.failed;
-    counts.skipped += found.skipped;
-    if status.success() {
-        return Ok(());
+/// A run of `cargo test`.
+pub(crate) struct Run<'a> {
+    pub(crate) arguments: &'a [String],
+    /// A variable in its environment.
+    pub(crate) environment: Option<(&'a str, &'a str)>,
+    /// The file of a [`SkipLog`].
+    pub(crate) log: &'a Path,
+}
+
+impl Run<'_> {
+    /// Runs the tests, and adds to `counts`.
+    pub(crate) fn count(&self, counts: &mut Counts) -> Result<(), String> {
+        let scope = (!names_packages(self.arguments)).then_some("--workspace");
+        let mut child = cargo(["test", "--all-features", "--no-fail-fast"])
+            .args(scope)
+            .args(self.arguments)
+            .envs(self.environment)
+            .env("SOFTCLOCK_SKIP_LOG", self.log)
+            .stdout(Stdio::piped())
+            .spawn()
+            .map_err(|error| format!("cannot start cargo test: {error}"))?;
+        let stdout = child.stdout.take().ok_or("cargo test has no output")?;
+        let output = Counts::read_in_background(stdout);
+        let status = child
+            .wait()
+            .map_err(|error| format!("cannot wait for cargo test: {error}"))?;
+        let found = last_count(&output)?;
+        counts.passed += found.passed;
+        counts.failed += found.failed;
+        counts.skipped += found.skipped;
+        if status.success() {
+            return Ok(());
+        }
+        // A program that crashed, or did not compile, prints no result to sum up.
+        counts.failed = counts.failed.max(1);
+        Err(format!("cargo test ended with {status}"))
     }
-    // A program that crashed, or did not compile, prints no result to sum up.
-    counts.failed = counts.failed.max(1);
-    Err(format!("cargo test ended with {status}"))
 }
 
 /// Whether cargo's own arguments choose packages, which `--workspace` would override.
@@ -200,12 +200,30 @@ impl fmt::Display for Counts {
 }
 
 /// The file to which tests append a line when they skip themselves, or leave something out.
-struct SkipLog(PathBuf);
+pub(crate) struct SkipLog(PathBuf);
 
 impl SkipLog {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let name = format!("softclock-skipped-{}", std::process::id());
         Self(std::env::temp_dir().join(name))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Prints the lines, and counts the tests that were skipped, which fails in CI.
+    pub(crate) fn outcome(self, counts: &mut Counts) -> Result<Outcome, String> {
+        let told = self.take();
+        for line in &told {
+            println!("{line}");
+        }
+        let skipped = (told.iter().filter(|line| line.starts_with(SKIPPED))).count();
+        counts.count_skipped(skipped);
+        if skipped == 0 {
+            return Ok(Outcome::Done);
+        }
+        self::skipped(&format!("tests that could not run here: {skipped}"))
     }
 
     /// One line a test, sorted; removes the file.
@@ -229,6 +247,14 @@ fn subject(line: &str) -> Option<(&str, &str)> {
 
 /// The beginnings of lines about tests that did not run completely.
 const SKIPPED: &str = "skipped: ";
+
+/// The outcome of a step that left something out, which fails in CI.
+pub(crate) fn skipped(message: &str) -> Result<Outcome, String> {
+    match in_ci() {
+        true => Err(format!("{message} (CI is set)")),
+        false => Ok(Outcome::Notice(message.to_owned())),
+    }
+}
 
 fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))

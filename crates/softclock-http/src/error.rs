@@ -43,6 +43,9 @@ pub enum StartError {
     ErrorPage(ErrorPage, io::Error),
     /// The address is one for metrics, which are served without TLS only.
     PlainOnly(ListenAddress),
+    /// The address is one for metrics and of the server's own stack, whose connections several threads divide, while one
+    /// thread serves metrics.
+    DividedMetrics(ListenAddress),
     /// The burst rate is below the rate, so that a connection that has fallen behind could not catch up.
     SlowBurst {
         /// The rate of a connection that catches up ([`Pace::burst`](crate::Pace::burst)).
@@ -93,6 +96,11 @@ impl fmt::Display for StartError {
                 f,
                 "cannot listen on {address}: metrics are served without TLS; leave out tls:"
             ),
+            Self::DividedMetrics(address) => write!(
+                f,
+                "cannot listen on {address}: metrics of several threads need an address of the host, such as \
+                 127.0.0.1:9180"
+            ),
             Self::SlowBurst { burst, rate } => write!(
                 f,
                 "cannot pace: the burst rate {burst} is less than the rate {rate}; leave it out for twice as much"
@@ -125,6 +133,7 @@ impl std::error::Error for StartError {
             Self::NoCertificate(_)
             | Self::UnusedCertificate
             | Self::PlainOnly(_)
+            | Self::DividedMetrics(_)
             | Self::SlowBurst { .. }
             | Self::Repeated(_)
             | Self::NoUpstream => None,
@@ -227,6 +236,7 @@ mod tests {
                 StartError::UnusedCertificate,
                 StartError::ErrorPage("404=/e.html".parse().unwrap(), kind.into()),
                 StartError::PlainOnly(address.clone()),
+                StartError::DividedMetrics(address.clone()),
                 StartError::SlowBurst {
                     burst: Pace::LEAST,
                     rate: Pace::LEAST,

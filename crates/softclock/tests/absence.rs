@@ -3,7 +3,7 @@
 use std::env;
 use std::future::pending;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{self, SocketAddr, TcpListener};
+use std::net::{self, Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::thread;
@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use softclock::net::TcpStream;
+use softclock::net::stack::{self, Architecture, Prefix, StackOptions};
 use softclock::{JoinHandle, Runtime};
 use softclock_linux::readiness::Poller;
+use softclock_testing::lab::Namespace;
 
 /// The timeouts in these tests. Threads are away three times as long.
 const LIMIT: Duration = Duration::from_millis(400);
@@ -97,30 +99,64 @@ async fn begin_waits() {
 #[test]
 fn a_task_that_computes_does_not_end_the_timeouts_of_others() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    Runtime::new().unwrap().block_on(async {
-        let accepting = thread::spawn(move || accept_all(&listener));
-        let streams = connect(address, STREAMS + 1).await;
-        let mut peers = accepting.join().unwrap();
-        let silent = peers.pop();
-        let tasks = wait_for_all(&streams);
-        begin_waits().await;
-        // This thread is away, and all bytes arrive meanwhile.
-        let away = thread::spawn(move || {
-            thread::sleep(LIMIT);
-            peers
-                .iter_mut()
-                .for_each(|peer| peer.write_all(b"x").unwrap());
-            peers
+    Runtime::new().unwrap().block_on(others_wait(listener));
+}
+
+/// Frames wait in the device of a stack, more than a turn takes.
+#[test]
+fn nor_does_it_where_frames_wait_in_a_device() {
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let each = [
+        Architecture::SoftLrp,
+        Architecture::EarlyDemux,
+        Architecture::Bsd,
+    ];
+    for architecture in each {
+        let inside = namespace.inside(|| {
+            Runtime::new().unwrap().block_on(async {
+                let mut options = StackOptions::new("tap:away");
+                options.architecture = architecture;
+                let address = Ipv4Addr::new(192, 0, 2, 7).into();
+                options.addresses.push(Prefix { address, bits: 24 });
+                let _stack = stack::open(&options).expect("a TAP device");
+                for words in ["addr add 192.0.2.1/24 dev away", "link set away up"] {
+                    let done = Command::new("ip").args(words.split(' ')).status();
+                    assert!(done.expect("ip is installed").success(), "{words}");
+                }
+                others_wait(TcpListener::bind("192.0.2.1:0").unwrap()).await;
+            });
         });
-        thread::sleep(3 * LIMIT);
-        let peers = away.join().unwrap();
-        let mut answered = results(tasks).await;
-        assert_eq!(answered.pop(), Some(false), "nothing came there");
-        let late = answered.iter().position(|answered| !answered);
-        assert_eq!(late.map(|way| WAYS[way % WAYS.len()]), None);
-        drop((silent, peers));
+        inside.expect("the namespace is there");
+    }
+}
+
+/// Connects to a listener of the kernel, and is away while the bytes come from there.
+async fn others_wait(listener: TcpListener) {
+    let address = listener.local_addr().unwrap();
+    let accepting = thread::spawn(move || accept_all(&listener));
+    let streams = connect(address, STREAMS + 1).await;
+    let mut peers = accepting.join().unwrap();
+    let silent = peers.pop();
+    let tasks = wait_for_all(&streams);
+    begin_waits().await;
+    // This thread is away, and all bytes arrive meanwhile.
+    let away = thread::spawn(move || {
+        thread::sleep(LIMIT);
+        peers
+            .iter_mut()
+            .for_each(|peer| peer.write_all(b"x").unwrap());
+        peers
     });
+    thread::sleep(3 * LIMIT);
+    let peers = away.join().unwrap();
+    let mut answered = results(tasks).await;
+    assert_eq!(answered.pop(), Some(false), "nothing came there");
+    let late = answered.iter().position(|answered| !answered);
+    assert_eq!(late.map(|way| WAYS[way % WAYS.len()]), None);
+    drop((silent, peers));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use crate::asked::Mode;
 use crate::client::Client;
 use crate::limits::SETTLED;
+use crate::own_stack;
 use crate::random::content;
 use crate::recorder::Recorder;
 use crate::target::Subject;
@@ -154,9 +155,11 @@ impl Bystander {
         // The loop keeps turning while this program waits for a processor, but hardly each time.
         let best = |window: &[u64]| window.iter().copied().min().expect("not empty");
         let worst = turns.windows(WINDOW).map(best).max()?;
-        // A paced server turns for each piece of others' responses, and while it spins until the next.
+        // A paced server turns for each piece of others' responses, and while it spins until the next. A stack paces all
+        // connections.
+        let is_paced = subject.is_paced() || own_stack::is_chosen();
         let allowed = turns_allowed(recorder.mode) * subject.threads as u64;
-        if worst > allowed && !subject.is_paced() {
+        if worst > allowed && !is_paced {
             let what =
                 format!("the bystander waited for {worst} turns or more, {WINDOW} times in a row");
             recorder.violation(None, &what, &format!("{turns:?}"));

@@ -24,6 +24,7 @@ mod http1;
 mod http2;
 mod invariants;
 mod limits;
+#[allow(dead_code, reason = "shared with the tests of serve")]
 #[path = "../serve/own_stack.rs"]
 mod own_stack;
 mod random;

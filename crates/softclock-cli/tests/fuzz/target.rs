@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::asked::{FILES, Mode, file_name};
 use crate::limits::{OPTIONS, PROXY_OPTIONS, is_without};
+use crate::own_stack;
 use crate::random::{Random, content};
 use crate::recorder::Recorder;
 use crate::server::{Server, softclock};
@@ -112,7 +113,8 @@ impl Subject {
 }
 
 fn certify(directory: &TempDir, options: &mut Vec<String>) -> Trust {
-    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".into()]).expect("a certificate");
+    let made = rcgen::generate_simple_self_signed(own_stack::names().collect::<Vec<_>>())
+        .expect("a certificate");
     let (certificate, key) = (
         directory.path().join(".cert.pem"),
         directory.path().join(".key.pem"),

@@ -1,7 +1,7 @@
 //! Connections to the server under test, plain or by TLS.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub(crate) async fn connect(
         let (reader, writer) = split(stream);
         return Ok((Box::new(reader), Box::new(writer)));
     };
-    let name = ServerName::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST).into());
+    let name = ServerName::IpAddress(address.ip().into());
     let stream = trust.connector(protocol).connect(name, stream).await?;
     let (reader, writer) = split(stream);
     Ok((Box::new(reader), Box::new(writer)))

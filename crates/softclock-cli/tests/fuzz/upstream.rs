@@ -1,7 +1,7 @@
 //! The upstream: it answers as each request's target says, and reports every malformed request as the proxy's fault.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,12 +9,13 @@ use softclock::net::{TcpListener, TcpStream};
 use softclock::{sleep, spawn_local, timeout};
 
 use crate::asked::{Asked, Reply};
+use crate::own_stack::host;
 use crate::random::{Random, content, derive, digest};
 use crate::recorder::{Recorder, printable};
 
 /// Accepts connections until the runtime ends.
 pub(crate) fn start(recorder: &Rc<Recorder>, seed: u64) -> io::Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let listener = TcpListener::bind((host(), 0))?;
     let address = listener.local_addr()?;
     let recorder = Rc::clone(recorder);
     spawn_local(async move {

@@ -87,6 +87,20 @@ fn the_verdicts_of_all_threads_are_counted() {
     assert!(metric(&lab, &format!("{verdicts}{{verdict=\"channel\"}}")) > 0.0);
 }
 
+/// One thread serves metrics, and would refuse the connections that the hash gives to others.
+#[test]
+fn metrics_of_several_threads_are_served_by_the_host() {
+    let lab = lab!(Carrier::Packet);
+    for address in ["10.78.0.7:9180", ":9180"] {
+        let options = ["--threads", "2", "--metrics", address];
+        let output = lab.command("serve", &options).output();
+        let output = output.expect("nsenter is installed");
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(told.contains("need an address of the host"), "{output:?}");
+        assert!(!output.status.success());
+    }
+}
+
 /// The frames that the program in the driver has seen on each queue of the server's link.
 fn frames_of_queues(lab: &Lab) -> Vec<u64> {
     let mut command = lab.server.command("ethtool");

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use crate::client::Client;
 use crate::h2_frames::{HEADERS, Http2, get};
+use crate::own_stack;
 use crate::reply::Reply;
 use crate::server::{Server, directory, metric, softclock, until};
 use crate::upstream::{Upstream, free_addresses, proxy};
@@ -25,7 +26,7 @@ const STREAMS: usize = 120;
 /// A proxy with few descriptors, with a plain address and a TLS address.
 fn start(directory: &TempDir, upstream: &Upstream, options: &[&str]) -> Server {
     let path = |name: &str| directory.path().join(name);
-    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".into()]).unwrap();
+    let made = rcgen::generate_simple_self_signed(own_stack::names().collect::<Vec<_>>()).unwrap();
     fs::write(path("key.pem"), made.signing_key.serialize_pem()).unwrap();
     fs::write(path("cert.pem"), made.cert.pem()).unwrap();
     let script = format!("ulimit -n {DESCRIPTORS} && exec \"$0\" \"$@\"");

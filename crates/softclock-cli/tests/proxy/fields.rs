@@ -18,11 +18,14 @@ fn upstreams_learn_who_asked_and_how() {
         "Keep-Alive: 9",
         "Via: 1.0 before",
     ];
-    plain.connect().ask("GET", "/", &fields);
+    let mut client = plain.connect();
+    client.ask("GET", "/", &fields);
+    let address = client.another().local_addr().unwrap().ip();
+    let through = format!("198.51.100.7, {address}");
     let seen = upstream.seen().pop().unwrap();
     for (name, value) in [
         ("host", Some("test")),
-        ("x-forwarded-for", Some("198.51.100.7, 127.0.0.1")),
+        ("x-forwarded-for", Some(through.as_str())),
         ("x-forwarded-proto", Some("http")),
         ("x-forwarded-host", Some("test")),
         ("via", Some("1.0 before, 1.1 edge")),

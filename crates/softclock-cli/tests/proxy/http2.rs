@@ -5,6 +5,7 @@ use std::fs;
 use crate::h2_frames::{
     DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, block, frame, request,
 };
+use crate::own_stack;
 use crate::server::{Server, directory};
 use crate::upstream::{Upstream, proxy};
 use tempfile::TempDir;
@@ -13,7 +14,7 @@ use tempfile::TempDir;
 pub(crate) fn tls_proxy(upstreams: &[&str], options: &[&str]) -> (Server, TempDir) {
     let directory = directory(&[]);
     let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".into()]).unwrap();
+    let made = rcgen::generate_simple_self_signed(own_stack::names().collect::<Vec<_>>()).unwrap();
     fs::write(path("key.pem"), made.signing_key.serialize_pem()).unwrap();
     fs::write(path("cert.pem"), made.cert.pem()).unwrap();
     let (cert, key) = (path("cert.pem"), path("key.pem"));

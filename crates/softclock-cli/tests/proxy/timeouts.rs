@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
 
+use crate::own_stack::host;
 use crate::upstream::{Upstream, proxy};
 
 /// Longer than any timeout in these tests, shorter than the tests' own patience.
@@ -17,8 +18,9 @@ const METRICS: &str = "--metrics=127.0.0.1:0";
 
 /// A listener whose queue is full, so that connecting to it gets no answer. The returned streams keep the queue full.
 pub(crate) fn full_listener() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
+    let local = SocketAddr::from((host(), 0));
     let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-    bind(&listener, &SocketAddr::from(([127, 0, 0, 1], 0))).expect("a free port");
+    bind(&listener, &local).expect("a free port");
     listen(&listener, 1).expect("a listener");
     let address = getsockname(&listener).expect("its address");
     let address = SocketAddr::try_from(address).expect("of TCP");

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use crate::own_stack;
 use crate::server::{directory, noise};
 use crate::upstream::{Upstream, proxy};
 
@@ -13,9 +14,9 @@ fn path_in(directory: &TempDir, name: &str) -> String {
     path.to_str().expect("UTF-8").to_owned()
 }
 
-/// A certificate for 127.0.0.1 and its key, as files of this directory.
+/// A certificate for the addresses of programs and its key, as files of this directory.
 fn make_certificate(directory: &TempDir) -> (String, String) {
-    let made = rcgen::generate_simple_self_signed(vec!["127.0.0.1".into()]).unwrap();
+    let made = rcgen::generate_simple_self_signed(own_stack::names().collect::<Vec<_>>()).unwrap();
     let paths = ["cert.pem", "key.pem"].map(|name| path_in(directory, name));
     let [certificate, key] = paths;
     fs::write(&certificate, made.cert.pem()).unwrap();

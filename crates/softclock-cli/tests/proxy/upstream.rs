@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::own_stack::host;
 use crate::server::{Server, softclock};
 
 /// A listener that serves each connection by a closure, in a thread.
@@ -37,7 +38,7 @@ pub(crate) struct Request {
 
 impl Upstream {
     pub(crate) fn start(serve: impl Fn(&mut Connection) + Send + Sync + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        let listener = TcpListener::bind((host(), 0)).expect("a free port");
         let upstream = Self {
             address: listener.local_addr().expect("its address"),
             connections: Arc::default(),
@@ -204,7 +205,7 @@ pub(crate) fn free_addresses<const N: usize>() -> [SocketAddr; N] {
     let salt = RandomState::new().build_hasher().finish();
     let mut listeners = (0..1000).filter_map(|step| {
         let port = 20_000 + (salt.wrapping_add(7 * step) % 10_000) as u16;
-        TcpListener::bind(("127.0.0.1", port)).ok()
+        TcpListener::bind((host(), port)).ok()
     });
     // The ports stay taken until all are found.
     let found = [(); N].map(|()| listeners.next().expect("a free port"));

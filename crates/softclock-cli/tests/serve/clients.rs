@@ -1,24 +1,32 @@
 //! Limits by client address: connections, and streams of HTTP/2.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
 
+use crate::own_stack::client;
 use crate::server::{Server, metric, until};
 use crate::tls::{self, Session};
 
-/// A connection from another address of this machine.
-fn connect_from(source: [u8; 4], server: SocketAddr) -> TcpStream {
+/// The number of the address that is limited.
+const HERE: u8 = 1;
+
+/// A connection from another address of this machine; `None` if the server has reset it already.
+fn connect_from(source: [u8; 4], server: SocketAddr) -> Option<TcpStream> {
     let stream = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
     bind(&stream, &SocketAddr::from((source, 0))).expect("an address of ours");
-    connect(&stream, &server).expect("a listening server");
+    match connect(&stream, &server) {
+        Err(Errno::CONNRESET) => return None,
+        connected => connected.expect("a listening server"),
+    }
     let stream = TcpStream::from(stream);
     let limit = Some(Duration::from_secs(20));
     stream.set_read_timeout(limit).expect("a time-out");
-    stream
+    Some(stream)
 }
 
 /// Whether a request over this connection is answered.
@@ -39,27 +47,28 @@ fn is_answered(stream: &mut TcpStream) -> bool {
     answer.starts_with(b"HTTP/1.1 200")
 }
 
-const HERE: [u8; 4] = [127, 0, 0, 1];
-
 #[test]
 fn one_address_has_so_many_connections() {
     let options = ["--max-client-connections", "3", "--threads", "2"];
     let options = [&options[..], &["--metrics", "127.0.0.1:0"]].concat();
     let server = Server::start(None, &options);
-    let connect = |from| connect_from(from, server.address());
+    let try_connect = |from| connect_from(client(from), server.address());
+    let connect = |from| try_connect(from).expect("a connection that lasts");
     let mut held: Vec<_> = (0..3).map(|_| connect(HERE)).collect();
     assert!(held.iter_mut().all(is_answered));
     for _ in 0..20 {
-        assert!(!is_answered(&mut connect(HERE)), "one too many");
+        let is_answered = try_connect(HERE).is_some_and(|mut stream| is_answered(&mut stream));
+        assert!(!is_answered, "one too many");
     }
-    assert!(is_answered(&mut connect([127, 0, 0, 2])), "another client");
+    assert!(is_answered(&mut connect(HERE + 1)), "another client");
     assert!(held.iter_mut().all(is_answered), "those from before go on");
     let refused = metric(
         server.metrics(),
         "softclock_limits_reached_total{limit=\"client_connections\"}",
     );
     assert_eq!(refused, 20.0);
-    server.until_logged("cause=127.0.0.1");
+    let cause = Ipv4Addr::from(client(HERE));
+    server.until_logged(&format!("cause={cause}"));
     let log = server.log();
     assert!(log.matches("connection reset").count() < 20, "{log}");
     // Each connection that ends releases its place, however it ends.
@@ -76,10 +85,8 @@ fn one_address_has_so_many_connections() {
         drop(leaving);
         let mut next = None;
         until("a place", || {
-            let mut stream = connect(HERE);
-            let answered = is_answered(&mut stream);
-            next = Some(stream);
-            answered
+            next = try_connect(HERE);
+            next.as_mut().is_some_and(is_answered)
         });
         held.extend(next);
     }

@@ -420,7 +420,7 @@ fn listening(server: &Server) -> Vec<SocketAddr> {
             Some(text.strip_suffix(']')?.to_owned())
         })
         .collect();
-    let table = fs::read_to_string("/proc/net/tcp").unwrap();
+    let table = fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
     let mut all: Vec<SocketAddr> = table
         .lines()
         .filter_map(|line| {

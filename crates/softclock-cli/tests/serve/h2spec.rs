@@ -24,21 +24,12 @@ fn all_of_h2spec_passes() {
     };
     let directory = tls::with_site(&[("site/small", b"hello"), ("site/large", &noise(4_000_000))]);
     let server = tls::start(&directory, &[]);
+    let host = server.address().ip().to_string();
     let port = server.address().port().to_string();
     for path in ["/small", "/large"] {
         let mut command = Command::new(&h2spec);
         command.args([
-            "-t",
-            "-k",
-            "-S",
-            "-h",
-            "127.0.0.1",
-            "-o",
-            "10",
-            "-p",
-            &port,
-            "-P",
-            path,
+            "-t", "-k", "-S", "-h", &host, "-o", "10", "-p", &port, "-P", path,
         ]);
         let output = command.output().unwrap();
         let told = String::from_utf8_lossy(&output.stdout);

@@ -20,6 +20,7 @@ mod injected;
 mod inputs;
 mod limits;
 mod metrics;
+#[allow(dead_code, reason = "shared with the tests of proxy")]
 mod own_stack;
 mod pace;
 mod pages;

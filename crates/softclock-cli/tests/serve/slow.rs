@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 
-use crate::server::{Server, directory, until};
+use crate::server::{Server, directory, metric, until};
 
 /// Median and 99th percentile of a quick client's requests, in microseconds.
 #[derive(Clone, Copy, Debug)]
@@ -234,7 +234,9 @@ fn slow_requests_get_their_answer() {
 #[test]
 fn bodies_that_do_not_come_hold_no_connection() {
     let times = ["0.2", "0"].map(|timeout| {
-        let server = Server::start(None, &["--body-timeout", timeout]);
+        let options = ["--body-timeout", timeout, "--metrics", "127.0.0.1:0"];
+        let server = Server::start(None, &options);
+        let open = || metric(server.metrics(), "softclock_connections_open");
         assert_eq!(server.connect().get("/").status, 200);
         let idle = server.connect();
         let before = server.descriptors();
@@ -254,7 +256,7 @@ fn bodies_that_do_not_come_hold_no_connection() {
             clients.push(client);
         }
         let begun = Instant::now();
-        until("closed", || server.descriptors() <= before);
+        until("closed", || open() == 0.0 && server.descriptors() <= before);
         let took = begun.elapsed();
         assert_eq!(server.connect().get("/").status, 200);
         took

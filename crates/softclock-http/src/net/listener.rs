@@ -126,6 +126,8 @@ pub(crate) struct Binder {
     stack: Vec<IpAddr>,
     /// The ports of the stack at these addresses; `None` for all.
     stack_ports: Option<Vec<u16>>,
+    /// Whether several threads divide the connections of the stack.
+    is_divided: bool,
 }
 
 /// A listening socket that the previous process handed over.
@@ -157,12 +159,25 @@ impl Binder {
         binder
     }
 
-    /// Leaves these addresses, and the unspecified ones, to the stack of the runtimes; only these ports of them, if given.
+    /// Leaves these addresses, and the unspecified ones, to the stack of the runtimes, of which there are so many; only
+    /// these ports of them, if given.
     #[must_use]
-    pub(crate) fn with_stack(mut self, addresses: Vec<IpAddr>, ports: Option<Vec<u16>>) -> Self {
+    pub(crate) fn with_stack(
+        mut self,
+        addresses: Vec<IpAddr>,
+        ports: Option<Vec<u16>>,
+        threads: usize,
+    ) -> Self {
         self.stack = addresses;
         self.stack_ports = ports;
+        self.is_divided = threads > 1;
         self
+    }
+
+    /// Whether several threads divide the connections to this place, so that one that listens alone would refuse those
+    /// of the others.
+    pub(crate) fn divides(&self, place: &Place) -> bool {
+        self.is_divided && self.of_stack(place).is_ok_and(|own| !own.is_empty())
     }
 
     /// Returns the addresses of the stack at which it listens for this place; empty if the place is the kernel's.

@@ -112,7 +112,7 @@ impl Control {
             shared: Rc::new(Shared {
                 threads: senders,
                 binder: Binder::taking_over(left)
-                    .with_stack(addresses, ports)
+                    .with_stack(addresses, ports, threads)
                     .into(),
                 settings: RefCell::new(settings.clone()),
                 listening: RefCell::default(),

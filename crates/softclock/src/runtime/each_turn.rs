@@ -7,6 +7,17 @@ use super::sources::Sources;
 pub(crate) trait EachTurn {
     /// Posts the events that have arrived to their sources. Does a bounded amount of work.
     fn look(&self, sources: &mut Sources);
+
+    /// Begins to take all that has arrived until now from where it arrives without notice, such as the queue of a
+    /// device. Timeouts are judged once [`has_caught_up`](Self::has_caught_up) holds. By default nothing waits elsewhere.
+    fn catch_up(&self) {}
+
+    /// Whether all that had arrived at the last call of [`catch_up`](Self::catch_up) has been taken, so that the next
+    /// [`look`](Self::look) posts the last of its events. It holds after a bounded number of turns, however much
+    /// arrives meanwhile.
+    fn has_caught_up(&self) -> bool {
+        true
+    }
 }
 
 /// Work that several tasks of a turn leave to be done once behind them, such as sending what they have written.

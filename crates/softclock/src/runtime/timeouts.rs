@@ -6,14 +6,17 @@
 //! waker here, and the loop
 //!
 //! 1. takes all events from the kernel that were ready when this check began,
-//! 2. runs each task that is then ready once, which reads the data or passes it to another task,
-//! 3. wakes the tasks whose timeouts were due before the check; their [`Sleep`](crate::Sleep) finds that it is over.
+//! 2. goes on until the frames that a device of the runtime's own stack had then are taken ([`EachTurn::catch_up`]),
+//! 3. runs each task that is then ready once, which reads the data or passes it to another task,
+//! 4. wakes the tasks whose timeouts were due before the check; their [`Sleep`](crate::Sleep) finds that it is over.
 //!    It wakes only some per turn: a thousand timeouts may end together, and other tasks would wait behind all of
 //!    them.
 //!
 //! The wait that ended with the timer does not count as step 1: a stop may have interrupted it (EINTR), or may have
 //! come between the kernel's last check and the thread's next instruction. There is no threshold for the length of an
 //! absence, since any would be too long for some timeout.
+//!
+//! [`EachTurn::catch_up`]: super::each_turn::EachTurn::catch_up
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -30,19 +33,21 @@ pub(crate) struct Timeouts {
     due: RefCell<Vec<Waker>>,
     /// Tasks whose timeouts became due before it, to be woken when its round ends.
     looked_for: RefCell<Vec<Waker>>,
-    round: Cell<Option<Round>>,
+    check: Cell<Check>,
     /// Tasks whose timeouts are over, to be woken some at a time.
     ended: RefCell<VecDeque<Waker>>,
-    /// Time at which the check of the last finished round began: timeouts due before it are over.
+    /// Time at which the last finished check began: timeouts due before it are over.
     over: Cell<Instant>,
 }
 
-/// A check of the kernel, and the tasks that must run before timeouts due earlier are over.
-#[derive(Clone, Copy, Debug)]
-struct Round {
-    look_began: Instant,
-    /// The position in the queue of ready tasks behind the last of these tasks.
-    end: u64,
+/// A check whether something came in time for the timeouts that were due when it began.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Check {
+    None,
+    /// The kernel and the queues in memory are looked at.
+    Looking(Instant),
+    /// The tasks that were ready after the look run, those before this position in the queue of ready tasks.
+    Running(Instant, u64),
 }
 
 impl Timeouts {
@@ -51,7 +56,7 @@ impl Timeouts {
             pending: Cell::new(false),
             due: RefCell::default(),
             looked_for: RefCell::default(),
-            round: Cell::new(None),
+            check: Cell::new(Check::None),
             ended: RefCell::default(),
             over: Cell::new(Instant::ORIGIN),
         }
@@ -75,42 +80,53 @@ impl Timeouts {
         self.pending.set(true);
     }
 
-    /// Returns whether a check of the kernel should begin a round.
-    pub(crate) fn needs_look(&self) -> bool {
-        self.round.get().is_none() && !self.due.borrow().is_empty()
+    /// Returns whether a check should begin.
+    pub(crate) fn needs_check(&self) -> bool {
+        self.check.get() == Check::None && !self.due.borrow().is_empty()
     }
 
-    /// Begins a round. Call it when all events that were ready at `look_began` have woken their tasks, which are
-    /// queued before the position `end`.
-    pub(crate) fn begin_round(&self, look_began: Instant, end: u64) {
-        debug_assert!(self.round.get().is_none());
+    /// Begins a check for the timeouts that are due now.
+    pub(crate) fn begin_check(&self, now: Instant) {
+        debug_assert_eq!(self.check.get(), Check::None);
         self.looked_for.swap(&self.due);
-        self.round.set(Some(Round { look_began, end }));
+        self.check.set(Check::Looking(now));
     }
 
-    /// Ends the round if its tasks were queued before `position`, and so have run. Moves the wakers of timeouts that
+    /// Returns whether a check waits for events that had arrived when it began.
+    pub(crate) fn is_looking(&self) -> bool {
+        matches!(self.check.get(), Check::Looking(_))
+    }
+
+    /// Notes that all these events have woken their tasks, which are queued before the position `end`.
+    pub(crate) fn end_look(&self, end: u64) {
+        if let Check::Looking(began) = self.check.get() {
+            self.check.set(Check::Running(began, end));
+        }
+    }
+
+    /// Ends the check if its tasks were queued before `position`, and so have run. Moves the wakers of timeouts that
     /// are over to `woken`, limited to those to be woken in this turn.
-    pub(crate) fn end_round(&self, position: u64, woken: &mut Vec<Waker>) {
+    pub(crate) fn end_check(&self, position: u64, woken: &mut Vec<Waker>) {
         let mut ended = self.ended.borrow_mut();
-        if let Some(round) = self.round.get()
-            && position >= round.end
+        if let Check::Running(began, end) = self.check.get()
+            && position >= end
         {
-            self.over.set(round.look_began);
-            self.round.set(None);
+            self.over.set(began);
+            self.check.set(Check::None);
             ended.extend(self.looked_for.borrow_mut().drain(..));
         }
         // Spread over several turns, so that other tasks run in between.
         let turn = ended.len().min(WAKES_PER_TURN);
         woken.extend(ended.drain(..turn));
         let is_pending =
-            !ended.is_empty() || self.round.get().is_some() || !self.due.borrow().is_empty();
+            !ended.is_empty() || self.check.get() != Check::None || !self.due.borrow().is_empty();
         self.pending.set(is_pending);
     }
 
     /// Removes all wakers at the end of the runtime, and returns them to be dropped.
     pub(crate) fn clear(&self) -> Vec<Waker> {
         self.pending.set(false);
-        self.round.set(None);
+        self.check.set(Check::None);
         let mut all = self.due.take();
         all.append(&mut self.looked_for.borrow_mut());
         all.extend(self.ended.take());
@@ -129,11 +145,17 @@ mod tests {
         Instant::from_ns(ms * 1_000_000)
     }
 
-    /// Ends the round, and returns how many tasks are to be woken.
-    fn end_round(timeouts: &Timeouts, position: u64) -> usize {
+    /// Ends the check, and returns how many tasks are to be woken.
+    fn end_check(timeouts: &Timeouts, position: u64) -> usize {
         let mut woken = Vec::new();
-        timeouts.end_round(position, &mut woken);
+        timeouts.end_check(position, &mut woken);
         woken.len()
+    }
+
+    /// A look that finds all at once.
+    fn look(timeouts: &Timeouts, now: Instant, end: u64) {
+        timeouts.begin_check(now);
+        timeouts.end_look(end);
     }
 
     fn due(timeouts: &Timeouts) {
@@ -143,43 +165,59 @@ mod tests {
     #[test]
     fn a_timeout_is_over_behind_a_look_and_the_tasks_that_it_woke() {
         let timeouts = Timeouts::new();
-        assert!(!timeouts.is_pending() && !timeouts.needs_look());
+        assert!(!timeouts.is_pending() && !timeouts.needs_check());
         due(&timeouts);
-        assert!(timeouts.is_pending() && timeouts.needs_look());
+        assert!(timeouts.is_pending() && timeouts.needs_check());
         assert!(!timeouts.is_over(at(3)), "nothing was looked at");
-        timeouts.begin_round(at(5), 7);
-        assert_eq!(end_round(&timeouts, 6), 0);
+        look(&timeouts, at(5), 7);
+        assert_eq!(end_check(&timeouts, 6), 0);
         assert!(!timeouts.is_over(at(3)), "a task has not run");
-        assert_eq!(end_round(&timeouts, 7), 1);
+        assert_eq!(end_check(&timeouts, 7), 1);
         assert!(timeouts.is_over(at(3)) && !timeouts.is_over(at(5)));
         assert!(!timeouts.is_pending());
+    }
+
+    #[test]
+    fn a_look_that_takes_several_turns_is_for_those_due_when_it_began() {
+        let timeouts = Timeouts::new();
+        due(&timeouts);
+        timeouts.begin_check(at(5));
+        due(&timeouts);
+        assert!(timeouts.is_looking() && timeouts.is_pending() && !timeouts.needs_check());
+        assert_eq!(end_check(&timeouts, 100), 0, "nothing was found yet");
+        timeouts.end_look(101);
+        assert!(!timeouts.is_looking());
+        assert_eq!(end_check(&timeouts, 100), 0, "a task has not run");
+        assert_eq!(end_check(&timeouts, 101), 1);
+        assert!(timeouts.is_over(at(4)) && !timeouts.is_over(at(5)));
+        assert!(timeouts.needs_check());
     }
 
     #[test]
     fn many_that_end_together_wake_their_tasks_in_turns() {
         let timeouts = Timeouts::new();
         (0..WAKES_PER_TURN + 1).for_each(|_| due(&timeouts));
-        timeouts.begin_round(at(5), 1);
-        assert_eq!(end_round(&timeouts, 1), WAKES_PER_TURN);
-        assert!(timeouts.is_pending() && !timeouts.needs_look());
+        look(&timeouts, at(5), 1);
+        assert_eq!(end_check(&timeouts, 1), WAKES_PER_TURN);
+        assert!(timeouts.is_pending() && !timeouts.needs_check());
         due(&timeouts);
-        assert_eq!(end_round(&timeouts, 1), 1);
-        assert!(timeouts.is_pending() && timeouts.needs_look());
+        assert_eq!(end_check(&timeouts, 1), 1);
+        assert!(timeouts.is_pending() && timeouts.needs_check());
         (0..WAKES_PER_TURN).for_each(|_| due(&timeouts));
-        timeouts.begin_round(at(6), 2);
-        end_round(&timeouts, 2);
+        look(&timeouts, at(6), 2);
+        end_check(&timeouts, 2);
         assert_eq!(timeouts.clear().len(), 1, "one had not been woken");
     }
 
     #[test]
-    fn what_is_due_during_a_round_waits_for_the_next_look() {
+    fn what_is_due_during_a_check_waits_for_the_next_look() {
         let timeouts = Timeouts::new();
         due(&timeouts);
-        timeouts.begin_round(at(5), 1);
+        look(&timeouts, at(5), 1);
         due(&timeouts);
-        assert!(!timeouts.needs_look());
-        assert_eq!(end_round(&timeouts, 1), 1);
-        assert!(timeouts.is_pending() && timeouts.needs_look());
+        assert!(!timeouts.needs_check());
+        assert_eq!(end_check(&timeouts, 1), 1);
+        assert!(timeouts.is_pending() && timeouts.needs_check());
         assert_eq!(timeouts.clear().len(), 1);
         assert!(!timeouts.is_pending());
     }

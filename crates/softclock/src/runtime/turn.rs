@@ -151,19 +151,33 @@ impl Inner {
     #[cold]
     fn judge_timeouts(&self, events: &mut Vec<ReadyEvent>, woken: &mut Vec<Waker>) {
         let position = self.ready.borrow().position();
-        self.timeouts.end_round(position, woken);
+        self.timeouts.end_check(position, woken);
         woken.drain(..).for_each(Waker::wake);
-        if self.timeouts.needs_look() {
+        if self.timeouts.needs_check() {
             let began = self.clock.now();
+            self.timeouts.begin_check(began);
             self.look_through(events, woken);
             self.looked.set(began);
+            self.each_turn
+                .borrow()
+                .iter()
+                .for_each(|queue| queue.catch_up());
+        }
+        if self.timeouts.is_looking() && self.has_caught_up() {
+            self.look_at_memory(woken);
             // Tasks that gave way must run too: one of them may be about to complete a limited wait.
             let mut ready = self.ready.borrow_mut();
             ready.hurry();
             let end = ready.end();
             drop(ready);
-            self.timeouts.begin_round(began, end);
+            self.timeouts.end_look(end);
         }
+    }
+
+    /// Whether the queues in memory have got all that had arrived when the check of timeouts began.
+    fn has_caught_up(&self) -> bool {
+        let each_turn = self.each_turn.borrow();
+        each_turn.iter().all(|queue| queue.has_caught_up())
     }
 
     /// Takes all events from the kernel that are ready now, and wakes the tasks that wait for them. Makes one system

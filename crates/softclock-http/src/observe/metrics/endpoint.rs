@@ -143,6 +143,9 @@ impl Endpoints {
             if all.iter().any(|own| own.asked == *address) {
                 continue;
             }
+            if binder.divides(&address.place) {
+                return Err(StartError::DividedMetrics(address.clone()));
+            }
             let bound = binder.bind(address, mode, 1)?.remove(0);
             let real = bound.iter().map(Bound::local_address);
             let real = real.collect::<io::Result<_>>();

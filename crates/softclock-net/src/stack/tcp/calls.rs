@@ -243,17 +243,24 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     pub fn tcp_close(&mut self, now: Instant, id: TcpId) {
         self.tcp_process(now, id);
         let is_full = self.tcp.orphans >= self.settings.tcp.most_orphans;
-        let is_there = self.tcp.connections.get(id.0).is_some();
-        self.tcp.tally.counts.orphans_reset += u64::from(is_full && is_there);
+        let endpoint = self.tcp.connections.get(id.0);
+        let has_unread = endpoint.is_some_and(|endpoint| endpoint.connection.readable() > 0);
+        self.tcp.tally.counts.orphans_reset += u64::from(is_full && endpoint.is_some());
+        if is_full || has_unread {
+            // The reset discards what has not left, such as the reason for it.
+            self.tcp_send_written(now, id.0);
+        }
         self.tcp_leave(now, id.0, |connection| match is_full {
             true => connection.abort(),
             false => connection.close(now),
         });
     }
 
-    /// Resets a connection. `id` is not valid any more.
+    /// Resets a connection. What was written before leaves first, as far as windows and pacing allow: a kernel would have
+    /// sent it in the call that wrote it. `id` is not valid any more.
     pub fn tcp_abort(&mut self, now: Instant, id: TcpId) {
         self.tcp_at(now);
+        self.tcp_send_written(now, id.0);
         self.tcp_leave(now, id.0, Connection::abort);
     }
 

@@ -38,6 +38,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         while self.tcp_send_one(now, id) {}
     }
 
+    /// Sends what a connection may send now, as far as there is room for frames.
+    pub(super) fn tcp_send_written(&mut self, now: Instant, id: SlotId) {
+        while self.leaving.len() < self.settings.send_queue && self.tcp_send_one(now, id) {}
+    }
+
     /// Sends one segment of a connection, or those that the device cuts out of one frame. Returns whether it had one.
     fn tcp_send_one(&mut self, now: Instant, id: SlotId) -> bool {
         let offloads = self.settings.offloads_tcp;

@@ -1,5 +1,6 @@
 //! Moves frames between the interface and the stack, and wakes the sockets that have got datagrams.
 
+mod backlog;
 mod captured;
 mod host;
 mod lanes;
@@ -39,6 +40,7 @@ use crate::runtime::each_turn::{EachTurn, TurnEnd};
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Sources;
 use crate::time::Sleep;
+use backlog::Backlog;
 use host::Host;
 use news::News;
 pub(super) use tcp::ends;
@@ -81,6 +83,8 @@ pub(crate) struct Driver {
     ends_turn: Cell<bool>,
     /// Wakes the task of the driver.
     waker: RefCell<Option<Waker>>,
+    /// The frames to take before a timeout is judged.
+    backlog: Backlog,
     /// The time for which the task of the driver has set its timer.
     armed: Cell<Instant>,
     /// The tasks that wait for the end.
@@ -128,6 +132,16 @@ impl EachTurn for Wakeups {
             }
         }
     }
+
+    fn catch_up(&self) {
+        if let Some(driver) = self.0.upgrade() {
+            driver.catch_up();
+        }
+    }
+
+    fn has_caught_up(&self) -> bool {
+        self.0.upgrade().is_none_or(|driver| driver.has_caught_up())
+    }
 }
 
 impl Driver {
@@ -152,6 +166,7 @@ impl Driver {
             unsent_calls: Cell::new(0),
             ends_turn: Cell::new(false),
             waker: RefCell::default(),
+            backlog: Backlog::default(),
             armed: Cell::new(Instant::FAR_FUTURE),
             ended: RefCell::default(),
             is_gone: Cell::new(false),
@@ -243,7 +258,9 @@ impl Driver {
         self.hand_over();
         self.publish_counts();
         self.sort_woken();
-        if has_received || has_more || processed == quota {
+        let is_behind = has_received || has_more || processed == quota;
+        self.backlog.on_turn(!is_behind);
+        if is_behind {
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }

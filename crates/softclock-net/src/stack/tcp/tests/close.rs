@@ -132,6 +132,27 @@ fn what_arrived_before_a_reset_can_be_read() {
     assert_eq!(pair.read(0, client), Err(TcpError::Failed(Error::Reset)));
 }
 
+/// A kernel sends bytes in the call that writes them, so they leave before a reset that follows at once.
+#[test]
+fn what_was_written_before_a_reset_arrives() {
+    for architecture in Architecture::ALL {
+        for is_abort in [false, true] {
+            let mut pair = Pair::new(architecture);
+            let [client, server] = pair.connected();
+            pair.write(0, client, b"not read");
+            pair.run(ms(100));
+            pair.write(1, server, b"the reason");
+            match is_abort {
+                true => pair.hosts[1].tcp_abort(pair.now, server),
+                false => pair.hosts[1].tcp_close(pair.now, server),
+            }
+            pair.run(ms(100));
+            assert_eq!(pair.read(0, client).unwrap(), b"the reason");
+            assert_eq!(pair.read(0, client), Err(TcpError::Failed(Error::Reset)));
+        }
+    }
+}
+
 #[test]
 fn a_closed_connection_sends_the_rest_of_its_bytes() {
     let mut pair = Pair::new(Architecture::SoftLrp);

@@ -1,0 +1,192 @@
+//! `cargo xtask test-stack`: suites of the program and of the sockets again, on network stacks of their own.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::{ExitCode, Stdio};
+
+use crate::command::{cargo, output};
+use crate::steps::{Outcome, Steps};
+use crate::test::{Counts, Run, SkipLog, skipped};
+use crate::{go_programs, packages};
+
+/// A test program that runs on stacks with `SOFTCLOCK_TEST_STACK` in its environment.
+struct Suite {
+    step: &'static str,
+    package: &'static str,
+    name: &'static str,
+    /// Parts of the names of the tests to run; none for all of them.
+    only: &'static [&'static str],
+    /// The tests that do not apply, and the reasons.
+    except: &'static [(&'static str, &'static str)],
+}
+
+const SERVE: Suite = Suite {
+    step: "serve on a stack",
+    package: "softclock-cli",
+    name: "serve",
+    only: &[],
+    except: &[
+        ("changes::permissions_revoked_while_serving", OTHER_USER),
+        (
+            "errors::a_port_taken_by_another_softclock",
+            "two stacks have no address in common",
+        ),
+        (
+            "h2spec::all_of_h2spec_passes",
+            "its client sends more behind a GOAWAY: what has arrived, and is not read, makes the close a reset",
+        ),
+        (
+            "handover::a_client_of_http_2_may_ask_the_old_process_too",
+            HANDOVER,
+        ),
+        (
+            "handover::a_client_that_has_connected_may_ask_the_old_process",
+            HANDOVER,
+        ),
+        (
+            "handover::a_replacement_is_one_line_at_the_default_level",
+            HANDOVER,
+        ),
+        (
+            "handover::clients_that_connect_all_the_time_notice_nothing",
+            HANDOVER,
+        ),
+        ("handover::idle_connections_are_let_go_in_time", HANDOVER),
+        ("handover::the_program_may_be_another_by_then", HANDOVER),
+        (
+            "handover::the_service_manager_learns_of_the_new_process",
+            HANDOVER,
+        ),
+        ("hostile::files_that_may_not_be_read", OTHER_USER),
+        (
+            "stalled::a_stream_whose_bytes_wait_for_the_pace_is_not_reset",
+            "openssl waits for whole records, which take longer at the stack's pace than the time limit",
+        ),
+        (
+            "stalled::an_error_of_the_socket_is_no_stall",
+            "no system call of its own carries a connection, so none can fail for it",
+        ),
+    ],
+};
+
+const PROXY: Suite = Suite {
+    step: "proxy on a stack",
+    package: "softclock-cli",
+    name: "proxy",
+    only: &[],
+    except: &[
+        (
+            "departures::an_end_counts_while_the_upstream_is_not_reached",
+            "connections that take no descriptors show nothing that it could look at",
+        ),
+        (
+            "failing::without_descriptors_the_answer_is_503_and_nobody_is_to_blame",
+            "a connection to an upstream takes no descriptor",
+        ),
+        ("memory::clients_that_do_not_read", BUFFERS),
+        ("memory::upstreams_that_do_not_read", BUFFERS),
+        (
+            "reload::a_new_process_takes_over_while_a_response_comes",
+            HANDOVER,
+        ),
+        (
+            "retries::a_try_on_a_connection_that_was_closed_counts",
+            "nobody ends the connections of a program that is killed",
+        ),
+    ],
+};
+
+const FUZZ: Suite = Suite {
+    step: "connections at random on a stack",
+    package: "softclock-cli",
+    name: "fuzz",
+    only: &[],
+    except: &[],
+};
+
+const SOCKETS: Suite = Suite {
+    step: "sockets of a stack",
+    package: "softclock",
+    name: "sockets",
+    only: &["soft_lrp", "early_demux", "bsd", "ni_lrp"],
+    except: &[],
+};
+
+const OTHER_USER: &str = "the program runs as a user who may not create devices";
+
+const HANDOVER: &str = "a stack cannot be handed to another process";
+
+const BUFFERS: &str = "the buffers of sockets are the program's own memory";
+
+/// Runs all of the suites, and prints the counts in the last line.
+pub(crate) fn task() -> ExitCode {
+    let mut steps = Steps::default();
+    steps.run("packages", packages::install_missing);
+    steps.run("programs in Go", go_programs::install_missing);
+    let mut counts = Counts::default();
+    for suite in [&SERVE, &PROXY, &FUZZ, &SOCKETS] {
+        steps.run(suite.step, || suite.run(&mut counts));
+    }
+    steps.summary();
+    println!("{counts}");
+    steps.exit_code()
+}
+
+/// The suite of `serve`, the quickest that has all of TCP's work for a server, for `ci`.
+pub(crate) fn serve(counts: &mut Counts) -> Result<Outcome, String> {
+    SERVE.run(counts)
+}
+
+impl Suite {
+    fn run(&self, counts: &mut Counts) -> Result<Outcome, String> {
+        let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
+        if !is_root {
+            return skipped("needs root for network namespaces");
+        }
+        self.check_exceptions()?;
+        for (test, reason) in self.except {
+            println!("left out: {test}: {reason}");
+        }
+        let skips = self.except.iter().flat_map(|(test, _)| ["--skip", test]);
+        // With `--exact` a name stands for no test whose name it begins.
+        let exact = (!self.except.is_empty()).then_some("--exact");
+        let words = self.command();
+        let words = words.into_iter().chain(["--"]);
+        let words = words
+            .chain(self.only.iter().copied())
+            .chain(exact)
+            .chain(skips);
+        let arguments: Vec<String> = words.map(str::to_owned).collect();
+        let log = SkipLog::new();
+        let run = Run {
+            arguments: &arguments,
+            environment: Some(("SOFTCLOCK_TEST_STACK", "1")),
+            log: log.path(),
+        };
+        let result = run.count(counts);
+        let outcome = log.outcome(counts);
+        result.and(outcome)
+    }
+
+    /// Checks that each exception is a test of the suite.
+    fn check_exceptions(&self) -> Result<(), String> {
+        let list = ["--", "--list", "--format", "terse"];
+        let mut command = cargo(["test", "--all-features", "--quiet"]);
+        command.args(self.command()).args(list);
+        command.stderr(Stdio::inherit());
+        let listed = output(command)?;
+        let tests: Vec<_> = listed
+            .lines()
+            .filter_map(|line| line.strip_suffix(": test"))
+            .collect();
+        let mut names = self.except.iter().map(|(name, _)| *name);
+        match names.find(|name| !tests.contains(name)) {
+            Some(name) => Err(format!("{} has no test {name}", self.name)),
+            None => Ok(()),
+        }
+    }
+
+    fn command(&self) -> [&'static str; 4] {
+        ["--package", self.package, "--test", self.name]
+    }
+}
