@@ -7,8 +7,9 @@ use core::ops::Deref;
 use softclock_core::Instant;
 use softclock_wire::packet::UDP;
 
+use super::absent::Route;
 use super::endpoint::{Arrived, Datagram, Memory, Pending, Ring, RingFrame, Taken, Waiting};
-use super::tcp::TcpTarget;
+use super::tcp::{TcpTarget, is_opening};
 use super::{Architecture, EndpointId, Stack};
 use crate::channel::{Full, Wakeup};
 use crate::checksum::Verify;
@@ -31,8 +32,8 @@ enum Target {
     Control,
     /// The channel of fragments.
     Fragments,
-    /// Another stack with the same addresses.
-    Stack(u32),
+    /// Another stack with the same addresses, and the frame's way to it.
+    Stack(u32, Route),
 }
 
 /// The receiver of a frame that waits for eager processing.
@@ -56,6 +57,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 verify,
                 is_own: false,
                 is_counted: false,
+                route: Route::Direct,
             },
         );
     }
@@ -158,8 +160,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             verify: frame.verify,
             is_own: false,
             is_counted: false,
+            route: Route::Direct,
         };
-        match self.verdict(now, frame.memory.bytes()) {
+        match self.verdict(now, &frame) {
             Ok(Target::Channel(found)) if found == id => {
                 self.counts.to_channels += 1;
                 self.finish(id, Waiting::Frame(frame))
@@ -246,7 +249,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Finds the channel of a frame and puts it there.
     pub(super) fn demultiplex(&mut self, now: Instant, frame: Arrived<B>) {
-        let verdict = self.verdict(now, frame.memory.bytes());
+        let verdict = self.verdict(now, &frame);
         self.put(now, verdict, frame);
     }
 
@@ -258,7 +261,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             Ok(Target::Channel(id)) => self.accept(id, frame),
             Ok(Target::Tcp(target)) => self.tcp_accept_frame(now, target, frame),
             Ok(Target::Channels(flow)) => self.accept_for_all(&flow, frame),
-            Ok(Target::Stack(other)) => self.hand_over(other, frame),
+            Ok(Target::Stack(other, route)) => {
+                frame.route = route;
+                self.hand_over(other, frame);
+            }
             Ok(Target::Control) if is_eager => self.on_control(now, &frame),
             Ok(Target::Fragments) if is_eager => self.on_fragment(now, &frame),
             Ok(Target::Control) => {
@@ -282,7 +288,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let counts = &mut self.counts;
         let counter = match verdict {
             _ if frame.is_counted => return,
-            Ok(Target::Stack(_)) => return,
+            Ok(Target::Stack(..)) => return,
             Ok(Target::Channel(_) | Target::Tcp(_) | Target::Channels(_)) => {
                 &mut counts.to_channels
             }
@@ -294,7 +300,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         frame.is_counted = true;
     }
 
-    fn verdict(&mut self, now: Instant, frame: &[u8]) -> Result<Target, DropReason> {
+    fn verdict(&mut self, now: Instant, arrived: &Arrived<B>) -> Result<Target, DropReason> {
+        let frame = arrived.memory.bytes();
         let (header, _) = Header::parse(frame)?;
         let is_group = header.destination.is_group();
         if header.destination != self.settings.link_address && !is_group {
@@ -308,7 +315,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         match self.routes.classify(flow.local.0) {
             // A packet to a single host has no business in a frame to several (RFC 1122, 3.3.6).
             Destination::Ours if is_group => Err(DropReason::NotOurAddress),
-            Destination::Ours if flow.protocol == Protocol::Tcp => self.tcp_verdict(now, &flow),
+            Destination::Ours if flow.protocol == Protocol::Tcp => {
+                self.tcp_verdict(now, &flow, arrived)
+            }
             Destination::Ours => {
                 let found = self.table.find(&flow).map(EndpointId);
                 let endpoint = found.filter(|&id| {
@@ -329,11 +338,21 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    fn tcp_verdict(&mut self, now: Instant, flow: &Flow) -> Result<Target, DropReason> {
-        if let Some(other) = self.stack_of(flow) {
-            return Ok(Target::Stack(other));
+    fn tcp_verdict(
+        &mut self,
+        now: Instant,
+        flow: &Flow,
+        arrived: &Arrived<B>,
+    ) -> Result<Target, DropReason> {
+        // Before the hash: a connection that this stack has taken for one that is absent stays here.
+        if let Some(target) = self.tcp_connection_of(flow) {
+            return Ok(Target::Tcp(target));
         }
-        match self.tcp_target(flow) {
+        let is_opening = || is_opening(arrived.memory.bytes());
+        if let Some((other, route)) = self.elsewhere(flow, arrived.route, is_opening) {
+            return Ok(Target::Stack(other, route));
+        }
+        match self.tcp_listener_of(flow) {
             Some(target) => Ok(Target::Tcp(target)),
             // The control channel answers by a reset. A flood to closed ports must not fill it.
             None if self.tcp_may_refuse(now) => Ok(Target::Control),

@@ -33,9 +33,11 @@
 //! | `discovery.rs` | ARP and neighbor discovery |
 //! | `slots.rs` | numbered entries |
 //! | `steering.rs` | several stacks with the same addresses |
+//! | `absent.rs` | the flows of those that have ended |
 //! | `path_mtu.rs` | what routers have said about the lengths of packets |
 //! | `output.rs` | from a datagram to frames; routes and neighbors |
 
+mod absent;
 mod control;
 mod discovery;
 mod elsewhere;
@@ -61,6 +63,7 @@ use core::ops::Deref;
 
 use softclock_core::Instant;
 
+use self::absent::Absences;
 use self::endpoint::{Arrived, Endpoint};
 pub use self::frame::Frame;
 use self::frame::Spare;
@@ -145,6 +148,8 @@ pub struct Stack<B> {
     control: Channel<Arrived<B>>,
     /// Frames for other stacks, each with the number of its stack.
     handed: Channel<(u32, Arrived<B>)>,
+    /// Those of the other stacks that have ended.
+    absences: Absences,
     fragments: Channel<Arrived<B>>,
     reassembly: Reassembly,
     /// Packets that wait for the link addresses of their next hops: frames whose Ethernet header is not written yet.
@@ -264,6 +269,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             ip_queue: Channel::new(settings.ip_queue),
             control: Channel::new(settings.control),
             handed: Channel::new(settings.ip_queue),
+            absences: Absences::default(),
             fragments: Channel::new(settings.fragments),
             reassembly: Reassembly::new(settings.reassembly),
             neighbors: Neighbors::new(settings.neighbors),

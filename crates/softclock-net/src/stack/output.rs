@@ -9,6 +9,7 @@ use core::ops::Deref;
 use softclock_core::Instant;
 use softclock_wire::packet::{IPV4, IPV6, UDP};
 
+use super::absent::Route;
 use super::endpoint::{Arrived, Memory};
 use super::{BindError, EndpointId, Frame, Stack, Steering};
 use crate::checksum::{Addresses, Verify};
@@ -388,6 +389,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 verify: Verify::Trusted,
                 is_own: true,
                 is_counted: true,
+                route: Route::Direct,
             },
         );
     }

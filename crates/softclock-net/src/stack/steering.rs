@@ -10,6 +10,7 @@ use core::ops::Deref;
 
 use softclock_core::Instant;
 
+use super::absent::Route;
 use super::endpoint::{Arrived, Memory};
 use super::output::{Outgoing, SendError};
 use super::{Frame, Stack, TcpSettings};
@@ -56,6 +57,7 @@ pub struct HandedFrame {
     verify: Verify,
     is_own: bool,
     is_counted: bool,
+    route: Route,
 }
 
 impl Steering {
@@ -82,6 +84,11 @@ impl Steering {
         self.stacks
     }
 
+    /// The number of this stack.
+    pub(super) const fn own(&self) -> u32 {
+        self.own
+    }
+
     /// Whether this stack has the connection.
     pub(super) fn is_own(&self, flow: &Flow) -> bool {
         self.stack_of(flow) == self.own
@@ -103,7 +110,15 @@ impl<B: Deref<Target = [u8]>> Handed<B> {
             verify: frame.verify,
             is_own: frame.is_own,
             is_counted: frame.is_counted,
+            route: frame.route,
         }
+    }
+}
+
+impl HandedFrame {
+    /// Whether the frame has a verdict already.
+    pub const fn is_counted(&self) -> bool {
+        self.is_counted
     }
 }
 
@@ -140,6 +155,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 verify: frame.verify,
                 is_own: frame.is_own,
                 is_counted: frame.is_counted,
+                route: frame.route,
             },
         );
     }
@@ -178,14 +194,18 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Ok(())
     }
 
-    /// The other stack that has the connection of a flow.
-    pub(super) fn stack_of(&self, flow: &Flow) -> Option<u32> {
-        let steering = self.settings.steering.as_ref()?;
-        (!steering.is_own(flow)).then(|| steering.stack_of(flow))
+    /// Whether the hash names another stack for a flow.
+    pub(super) fn is_named_elsewhere(&self, flow: &Flow) -> bool {
+        let steering = self.settings.steering.as_ref();
+        steering.is_some_and(|steering| !steering.is_own(flow))
     }
 
-    /// The other stack that has the connection which an ICMP error is about.
-    pub(super) fn stack_of_error(&self, error: &ErrorMessage<'_>) -> Option<u32> {
+    /// The other stack that has the connection which an ICMP error is about, or may have it.
+    pub(super) fn stack_of_error(
+        &self,
+        error: &ErrorMessage<'_>,
+        route: Route,
+    ) -> Option<(u32, Route)> {
         let addresses = error.quoted.addresses;
         let (local, remote) = error.quoted.ports?;
         let is_tcp = error.quoted.protocol == softclock_wire::packet::TCP;
@@ -194,7 +214,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             remote: (addresses.destination, remote),
             local: (addresses.source, local),
         };
-        self.stack_of(&flow).filter(|_| is_tcp)
+        if !is_tcp || self.tcp_connection_of(&flow).is_some() {
+            return None;
+        }
+        self.elsewhere(&flow, route, || false)
     }
 
     /// Keeps a frame for another stack, if there is room.

@@ -12,6 +12,7 @@ use crate::demux::{Flow, Protocol};
 use crate::drops::DropReason;
 use crate::ip;
 use crate::link::Header as LinkHeader;
+use crate::stack::absent::Route;
 use crate::stack::endpoint::{Arrived, Memory};
 use crate::stack::input::{EagerTarget, check_source};
 use crate::stack::slots::SlotId;
@@ -76,6 +77,12 @@ impl Glance {
     }
 }
 
+/// Whether a frame, which the demultiplexer has classified as a segment of TCP, opens a connection.
+pub(in crate::stack) fn is_opening(frame: &[u8]) -> bool {
+    let flags = Glance::of(frame).map(|glance| glance.flags);
+    flags.is_some_and(|flags| flags.contains(Flags::SYN) && !flags.contains(Flags::ACK))
+}
+
 /// A segment that was parsed, and the place of its payload in the frame.
 pub(super) struct Parsed {
     pub(super) flow: Flow,
@@ -123,15 +130,25 @@ pub(super) const fn flow(addresses: Addresses, header: &Header) -> Flow {
 }
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
-    /// Finds the place of a segment for one of the stack's addresses.
-    pub(in crate::stack) fn tcp_target(&self, flow: &Flow) -> Option<TcpTarget> {
+    /// Finds the connection of a segment for one of the stack's addresses, or its rest in TIME-WAIT.
+    pub(in crate::stack) fn tcp_connection_of(&self, flow: &Flow) -> Option<TcpTarget> {
         if let Some(id) = self.table.find_connected(flow) {
             return Some(TcpTarget::Connection(id));
         }
-        if self.tcp.time_wait.contains(flow) {
-            return Some(TcpTarget::TimeWait);
-        }
+        let is_old = self.tcp.time_wait.contains(flow);
+        is_old.then_some(TcpTarget::TimeWait)
+    }
+
+    /// Finds the listener for a segment of no connection.
+    pub(in crate::stack) fn tcp_listener_of(&self, flow: &Flow) -> Option<TcpTarget> {
         self.table.find_bound(flow).map(TcpTarget::Listener)
+    }
+
+    /// Whether a handshake of the flow has begun at a listener of this stack.
+    pub(in crate::stack) fn has_half_open(&self, flow: &Flow) -> bool {
+        let listener = self.table.find_bound(flow);
+        let listening = listener.and_then(|id| self.tcp.listeners.get(id));
+        listening.is_some_and(|listening| listening.listener.has_half_open(flow))
     }
 
     /// Takes a segment that was demultiplexed. Lazily, it waits in a channel; else it is processed here
@@ -441,6 +458,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 verify: Verify::Yes,
                 is_own: false,
                 is_counted: true,
+                route: Route::Direct,
             },
         );
     }

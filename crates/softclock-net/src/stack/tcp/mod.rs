@@ -62,7 +62,7 @@ use crate::tcp::settings::Settings;
 use crate::tcp::state::State;
 use crate::tcp::time_wait::TimeWaitTable;
 
-pub(super) use input::TcpTarget;
+pub(super) use input::{TcpTarget, is_opening};
 pub use settings::{TcpListenSettings, TcpSettings};
 pub use tally::{TcpCounts, TcpReport};
 

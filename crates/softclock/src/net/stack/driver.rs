@@ -95,6 +95,8 @@ pub(crate) struct Driver {
     listeners: RefCell<HashMap<TcpListenerId, SourceId>>,
     /// Conditions of this thread's sockets that the runtime does not know yet.
     posts: RefCell<Vec<(SourceId, Readiness)>>,
+    /// The changes of the group of threads that the stack knows.
+    lane_changes: Cell<u32>,
     lost: Cell<u64>,
     refused: Cell<u64>,
     capture: Option<Arc<Capture>>,
@@ -160,6 +162,7 @@ impl Driver {
             connections: RefCell::default(),
             listeners: RefCell::default(),
             posts: RefCell::default(),
+            lane_changes: Cell::new(0),
             lost: Cell::new(0),
             refused: Cell::new(0),
             capture: parts.capture.map(Arc::new),
@@ -209,6 +212,7 @@ impl Driver {
         if self.poll_gone(cx).is_ready() {
             return Poll::Ready(());
         }
+        self.look_at_group();
         let received = self
             .interface
             .poll_receive(cx, |now, received| match received {

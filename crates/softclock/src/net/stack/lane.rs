@@ -1,4 +1,4 @@
-//! Threads with connections of their own: the frames that the thread with the device hands to each of them.
+//! Threads with connections of their own: the frames that the others hand to each of them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use softclock_linux::link::BATCH;
+use softclock_net::drops::DropReason;
 use softclock_net::stack::{Frame, HandedFrame, ReceiverCounts, TcpReport};
 
 use super::shared::Shared;
@@ -50,7 +51,7 @@ impl Lane {
     }
 
     /// Takes frames, at most a batch; if there are none, the task is woken when there is one.
-    fn take(&self, cx: &Context<'_>) -> VecDeque<HandedFrame> {
+    pub(super) fn take(&self, cx: &Context<'_>) -> VecDeque<HandedFrame> {
         let mut state = self.state();
         let count = state.frames.len().min(BATCH);
         if count == 0 {
@@ -75,33 +76,82 @@ impl Lane {
         counts.clone()
     }
 
+    /// Drops the frames that wait for a thread that ends; returns what the thread has done, without connections.
+    fn end(&self) -> LaneCounts {
+        let mut counts = self.counts();
+        counts.tcp = counts.tcp.ended();
+        for frame in self.state().frames.drain(..) {
+            counts.received.to_channels += u64::from(!frame.is_counted());
+            counts.received.drops.count(DropReason::Closed);
+        }
+        counts
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The threads with connections of their own, besides that with the device.
+/// The threads with connections of their own.
 pub(super) struct Lanes {
-    /// By the numbers of their stacks, from 1 on; `None` for a thread that has not joined, or has ended.
-    pub(super) lanes: Vec<Option<Arc<Lane>>>,
+    /// By the numbers of their stacks; `None` for a thread that has not joined, or has ended. The first, that of the
+    /// thread with the device, is always there.
+    lanes: Vec<Option<Arc<Lane>>>,
+    /// Whether a thread with this number has ended.
+    has_ended: Vec<bool>,
     /// The counts of threads that have ended.
-    pub(super) ended: LaneCounts,
+    ended: LaneCounts,
 }
 
 impl Lanes {
+    /// Room for this number of threads, of which the first is there.
+    pub(super) fn new(stacks: u32) -> Self {
+        let mut lanes = vec![None; stacks as usize];
+        lanes[0] = Some(Arc::new(Lane::new(0)));
+        Self {
+            lanes,
+            has_ended: vec![false; stacks as usize],
+            ended: LaneCounts::default(),
+        }
+    }
+
     /// The lane of the stack with this number.
-    pub(super) fn of(&self, number: u32) -> Option<&Lane> {
-        let place = (number as usize).checked_sub(1)?;
-        self.lanes.get(place)?.as_deref()
+    pub(super) fn of(&self, number: u32) -> Option<&Arc<Lane>> {
+        self.lanes.get(number as usize)?.as_ref()
+    }
+
+    /// The lanes of the threads that are there.
+    pub(super) fn present(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        self.lanes.iter().flatten()
+    }
+
+    /// The numbers of the threads that have ended, and whether another has taken their place.
+    pub(super) fn ended(&self) -> impl Iterator<Item = (u32, bool)> {
+        let each = self.has_ended.iter().zip(&self.lanes).enumerate();
+        let ended = each.filter(|(_, (has_ended, _))| **has_ended);
+        ended.map(|(number, (_, lane))| (number as u32, lane.is_some()))
+    }
+
+    /// Adds a thread, with the first number that is free.
+    pub(super) fn add(&mut self) -> Option<Arc<Lane>> {
+        let place = self.lanes.iter().position(Option::is_none)?;
+        let lane = Arc::new(Lane::new(place as u32));
+        self.lanes[place] = Some(lane.clone());
+        Some(lane)
+    }
+
+    /// Removes a thread that ends.
+    pub(super) fn remove(&mut self, lane: &Lane) {
+        let place = lane.number as usize;
+        self.ended.add(&lane.end());
+        self.lanes[place] = None;
+        self.has_ended[place] = true;
     }
 
     /// What the stacks of all threads have done.
     pub(super) fn counts(&self) -> LaneCounts {
         let mut counts = self.ended.clone();
-        self.lanes
-            .iter()
-            .flatten()
-            .for_each(|lane| counts.add(&lane.counts()));
+        self.present().for_each(|lane| counts.add(&lane.counts()));
         counts
     }
 }

@@ -142,6 +142,9 @@ pub struct StackOptions {
     /// The thread that opened the stack receives all frames, and hands the others theirs: a copy of each, in a queue of
     /// 2048. Frames that find it full, or a thread that has not joined, are discarded and counted as
     /// [`DropReason::HandoverFull`].
+    ///
+    /// When a thread ends, its connections are reset, and other threads with a listener at the port accept those that
+    /// the hash gives to it, until another runtime joins in its place.
     pub threads: usize,
     /// Writes the frames that the stack receives and sends to a file. `None`, the default, for no capture.
     ///

@@ -27,7 +27,7 @@ use softclock_net::stack::{
 };
 
 use super::capture::Capture;
-use super::lane::{Lane, LaneCounts, LaneEnd, Lanes, Leaving};
+use super::lane::{Lane, LaneEnd, Lanes, Leaving};
 use super::random::random;
 use super::ring::SocketRing;
 use crate::runtime::inner::Inner;
@@ -52,6 +52,8 @@ pub(super) struct Shared {
     returned: Mutex<Returned>,
     counts: Mutex<MemberCounts>,
     lanes: Mutex<Lanes>,
+    /// Counts the changes of `lanes`.
+    changes: AtomicU32,
     /// Wakes the task of the driver.
     driver: Mutex<Option<Waker>>,
     is_closed: AtomicBool,
@@ -159,10 +161,8 @@ impl Shared {
                 rate,
             }),
             counts: Mutex::default(),
-            lanes: Mutex::new(Lanes {
-                lanes: vec![None; stacks as usize - 1],
-                ended: LaneCounts::default(),
-            }),
+            lanes: Mutex::new(Lanes::new(stacks)),
+            changes: AtomicU32::new(0),
             driver: Mutex::default(),
             is_closed: AtomicBool::new(false),
             identification: AtomicU32::new((seed >> 32) as u32),
@@ -284,11 +284,8 @@ impl Shared {
         self: &Arc<Self>,
         runtime: Rc<Inner>,
     ) -> Option<(LaneEnd, Stack<Buffer>)> {
-        let mut lanes = lock(&self.lanes);
-        let place = lanes.lanes.iter().position(Option::is_none)?;
-        let lane = Arc::new(Lane::new(place as u32 + 1));
-        lanes.lanes[place] = Some(lane.clone());
-        drop(lanes);
+        let lane = lock(&self.lanes).add()?;
+        self.on_lane_change();
         let mut settings = self.settings.clone();
         settings.steering = settings
             .steering
@@ -300,11 +297,19 @@ impl Shared {
 
     /// Ends the part of a thread with connections.
     pub(super) fn give_lane_back(&self, lane: &Lane) {
-        let mut lanes = lock(&self.lanes);
-        let mut counts = lane.counts();
-        counts.tcp = counts.tcp.ended();
-        lanes.ended.add(&counts);
-        lanes.lanes[lane.number as usize - 1] = None;
+        lock(&self.lanes).remove(lane);
+        self.on_lane_change();
+    }
+
+    /// Notes that a thread has begun or ended. The drivers look at this before they receive.
+    fn on_lane_change(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+        self.wake_driver();
+    }
+
+    /// Counts the threads that have begun or ended.
+    pub(super) fn lane_changes(&self) -> u32 {
+        self.changes.load(Ordering::Acquire)
     }
 
     /// Whether the stack has ended.
@@ -476,8 +481,8 @@ impl Shared {
         let blocked = mem::take(&mut outgoing.blocked);
         drop(outgoing);
         blocked.into_iter().for_each(Waker::wake);
-        let lanes = lock(&self.lanes).lanes.clone();
-        lanes.iter().flatten().for_each(|lane| lane.close());
+        let lanes: Vec<_> = lock(&self.lanes).present().cloned().collect();
+        lanes.iter().for_each(|lane| lane.close());
     }
 }
 

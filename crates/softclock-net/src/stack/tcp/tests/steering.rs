@@ -1,5 +1,7 @@
 //! Several stacks with the same addresses.
 
+mod absent;
+
 use core::net::SocketAddr;
 
 use super::*;
@@ -10,6 +12,8 @@ struct Group {
     stacks: Vec<Host>,
     client: Host,
     now: Instant,
+    /// The number of a stack that has ended: nothing moves to it or from it.
+    ended: Option<usize>,
 }
 
 impl Group {
@@ -26,6 +30,29 @@ impl Group {
             stacks: (0..number).map(part).collect(),
             client: host(2, all_may_wait),
             now: START,
+            ended: None,
+        }
+    }
+
+    /// Ends a stack, and lets the others know.
+    fn end(&mut self, number: usize) {
+        self.ended = Some(number);
+        self.set_absent(number, true);
+    }
+
+    /// Begins the stack that has ended again, without connections and listeners.
+    fn begin_again(&mut self) {
+        let number = self.ended.take().unwrap();
+        self.stacks[number] = Self::new(self.stacks.len() as u32).stacks.remove(number);
+        self.set_absent(number, false);
+    }
+
+    fn set_absent(&mut self, number: usize, is_absent: bool) {
+        for (other, stack) in self.stacks.iter_mut().enumerate() {
+            if other != number || !is_absent {
+                stack.set_absent(number as u32, true);
+                stack.set_absent(number as u32, is_absent);
+            }
         }
     }
 
@@ -43,17 +70,20 @@ impl Group {
                 self.stacks[0].on_frame(now, now, frame, Verify::Yes);
                 moved += 1;
             }
-            for other in 1..self.stacks.len() {
+            for other in (1..self.stacks.len()).filter(|&other| self.ended != Some(other)) {
                 while let Some(frame) = self.stacks[other].next_frame() {
                     self.stacks[0].forward(now, frame).unwrap();
                     moved += 1;
                 }
             }
-            while let Some((stack, frame)) = self.stacks[0].next_handed() {
-                assert_ne!(stack, 0);
-                let frame = frame.copied();
-                self.stacks[stack as usize].on_handed(now, frame);
-                moved += 1;
+            for from in 0..self.stacks.len() {
+                while let Some((to, frame)) = self.stacks[from].next_handed() {
+                    let to = to as usize;
+                    assert!(to != from && self.ended != Some(to), "{from} to {to}");
+                    let frame = frame.copied();
+                    self.stacks[to].on_handed(now, frame);
+                    moved += 1;
+                }
             }
             while let Some(frame) = self.stacks[0].next_frame() {
                 self.client.on_frame(now, now, frame, Verify::Yes);

@@ -1,12 +1,15 @@
 //! The driver's part for several threads with connections of their own: frames for the connections of other threads.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::Context;
 
 use softclock_core::Instant;
 use softclock_net::stack::ReceiverCounts;
 
 use super::Driver;
-use crate::net::stack::lane::LaneCounts;
+use crate::net::stack::lane::{LaneCounts, LaneEnd};
+use crate::net::stack::shared::Shared;
 
 impl Driver {
     /// Gives frames to the threads that have their connections, as far as these have room.
@@ -15,7 +18,7 @@ impl Driver {
         let Some((mut number, mut frame)) = stack.next_handed() else {
             return;
         };
-        let lanes = self.shared.get().map(|shared| shared.lanes());
+        let lanes = self.group().map(|shared| shared.lanes());
         loop {
             let lane = lanes.as_ref().and_then(|lanes| lanes.of(number));
             // Before the copy.
@@ -30,13 +33,41 @@ impl Driver {
         }
     }
 
-    /// Takes the frames that the thread with the device has handed over: at most a batch. Returns whether there were
-    /// any.
-    pub(super) fn take_handed(&self, cx: &Context<'_>, now: Instant) -> bool {
-        let Some(lane) = self.interface.lane() else {
-            return false;
+    /// What the threads have in common, if there are several.
+    fn group(&self) -> Option<&Arc<Shared>> {
+        let lane = self.interface.lane();
+        lane.map(LaneEnd::shared).or(self.shared.get())
+    }
+
+    /// Lets the stack know which threads have ended since the last call.
+    pub(super) fn look_at_group(&self) {
+        let Some(shared) = self.group() else {
+            return;
         };
-        let frames = lane.take(cx);
+        let changes = shared.lane_changes();
+        if self.lane_changes.replace(changes) == changes {
+            return;
+        }
+        let lanes = shared.lanes();
+        let mut stack = self.stack.borrow_mut();
+        for (number, is_replaced) in lanes.ended() {
+            stack.set_absent(number, true);
+            if is_replaced {
+                stack.set_absent(number, false);
+            }
+        }
+    }
+
+    /// Takes the frames that other threads have handed over: at most a batch. Returns whether there were any.
+    pub(super) fn take_handed(&self, cx: &Context<'_>, now: Instant) -> bool {
+        let frames = match (self.interface.lane(), self.shared.get()) {
+            (Some(lane), _) => lane.take(cx),
+            (None, Some(shared)) => {
+                let lane = shared.lanes().of(0).cloned();
+                lane.map_or_else(VecDeque::new, |lane| lane.take(cx))
+            }
+            (None, None) => return false,
+        };
         let has_received = !frames.is_empty();
         let mut stack = self.stack.borrow_mut();
         frames
