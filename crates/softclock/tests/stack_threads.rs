@@ -1,4 +1,4 @@
-//! Threads of a stack: their connections when one of them ends.
+//! Threads of a stack: the queues that they receive from, and their connections when one of them ends.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -9,9 +9,11 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use softclock::Runtime;
-use softclock::net::TcpListener;
-use softclock::net::stack::{self, StackOptions, StackShare};
-use softclock_testing::lab::Namespace;
+use softclock::net::stack::{
+    self, DropReason, LinkAddress, Stack, StackMechanism, StackOptions, StackShare,
+};
+use softclock::net::{TcpListener, UdpSocket};
+use softclock_testing::lab::{Namespace, VethPair};
 
 const SERVER: ([u8; 4], u16) = ([192, 0, 2, 7], 80);
 
@@ -175,4 +177,186 @@ fn a_thread_that_has_ended_is_replaced_by_others() {
     };
     let run = || Runtime::new().unwrap().block_on(test());
     namespace.inside(run).unwrap();
+}
+
+/// A link with two queues: the server has its first end, and the client, in a namespace of its own, the other.
+struct Queues {
+    link: VethPair,
+    client: Arc<Namespace>,
+}
+
+impl Queues {
+    fn new() -> Result<Self, String> {
+        let link = VethPair::with_queues(2)?;
+        let client = Namespace::new()?;
+        let [_, other] = link.names();
+        link.set(1, &format!("netns {}", client.id()));
+        let commands = format!("link set {other} up\naddr add 192.0.2.1/24 dev {other}\n");
+        let set_up = client.batch("ip", &commands);
+        set_up.map_err(|error| error.to_string())?;
+        Ok(Self {
+            link,
+            client: Arc::new(client),
+        })
+    }
+
+    /// Opens the stack of two threads.
+    fn open(&self) -> Result<Stack, String> {
+        let [here, _] = self.link.names();
+        let mut options = StackOptions::new(here);
+        options.addresses.push("192.0.2.7/24".parse().unwrap());
+        // The client remembers it when the stack is opened again.
+        options.link_address = Some(LinkAddress([2, 0, 0, 0, 0, 7]));
+        options.mechanism = StackMechanism::Xdp;
+        options.threads = 2;
+        stack::open(&options).map_err(|error| error.to_string())
+    }
+
+    /// Runs blocking calls of the client.
+    async fn at_client<R: Send + 'static>(&self, call: impl FnOnce() -> R + Send + 'static) -> R {
+        let client = self.client.clone();
+        as_client(move || client.inside(call).unwrap()).await
+    }
+
+    /// Opens connections, and asks each of them some times; returns how many each thread has.
+    async fn connect_all(&self, count: usize) -> [usize; 2] {
+        let connections = move || {
+            let mut all = connect_all(count);
+            for _ in 0..3 {
+                for (stream, number) in &mut all {
+                    assert_eq!(ask(stream).unwrap(), *number);
+                }
+            }
+            [0, 1].map(|number| self::count(&all, number))
+        };
+        self.at_client(connections).await
+    }
+}
+
+/// Answers datagrams.
+async fn echo(socket: UdpSocket) {
+    let mut buffer = [0; 2048];
+    while let Ok((length, peer)) = socket.recv_from(&mut buffer).await {
+        let _ = socket.send_to(&buffer[..length], peer).await;
+    }
+}
+
+/// Sends datagrams of one frame and of several from some ports, and waits for the answers.
+fn exchange_datagrams() {
+    for length in [10, 10, 10, 1800].repeat(15) {
+        let socket = std::net::UdpSocket::bind("192.0.2.1:0").unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        socket.send_to(&vec![7; length], "192.0.2.7:7").unwrap();
+        assert_eq!(socket.recv(&mut [0; 2048]).unwrap(), length);
+    }
+}
+
+/// The frames that each thread has received since `before`.
+fn received(stack: &Stack, before: &mut Vec<u64>) -> [u64; 2] {
+    let now = stack.report().threads;
+    let since = [0, 1].map(|number| now[number] - before.get(number).unwrap_or(&0));
+    *before = now;
+    since
+}
+
+#[test]
+fn each_thread_receives_from_its_own_queue() {
+    softclock_testing::require!("ip", "unshare", "nsenter", "ping");
+    let lab = match Queues::new() {
+        Ok(lab) => lab,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let test = async || {
+        let stack = lab.open()?;
+        let worker = Worker::start(stack.share(), 1);
+        let listener = TcpListener::bind(SERVER).unwrap();
+        drop(softclock::spawn_local(serve(listener, 0)));
+        let socket = UdpSocket::bind(([192, 0, 2, 7], 7)).unwrap();
+        drop(softclock::spawn_local(echo(socket)));
+        let mut before = Vec::new();
+
+        let of_thread = lab.connect_all(60).await;
+        assert!(of_thread.iter().all(|&count| count > 10), "{of_thread:?}");
+        let frames = received(&stack, &mut before);
+        assert!(frames.iter().all(|&frames| frames > 100), "{frames:?}");
+        // What is for the stack itself, or for a socket of the first thread, arrives on both queues.
+        lab.at_client(exchange_datagrams).await;
+        let frames = received(&stack, &mut before);
+        assert!(frames.iter().all(|&frames| frames > 3), "{frames:?}");
+        let pings = lab.client.clone();
+        as_client(move || {
+            for _ in 0..6 {
+                pings.run("ping -c 1 -W 10 192.0.2.7").unwrap();
+            }
+        })
+        .await;
+        assert_eq!(stack.report().counts.echoes_answered, 6);
+
+        // The first thread takes the queue of one that ends, and gives it to another in its place.
+        worker.end();
+        assert_eq!(lab.connect_all(30).await, [30, 0]);
+        let frames = received(&stack, &mut before);
+        assert!(frames[0] > 100 && frames[1] < 20, "{frames:?}");
+        let worker = Worker::start(stack.share(), 1);
+        let of_thread = lab.connect_all(60).await;
+        assert!(of_thread.iter().all(|&count| count > 10), "{of_thread:?}");
+        let frames = received(&stack, &mut before);
+        assert!(frames.iter().all(|&frames| frames > 100), "{frames:?}");
+
+        lab.link.set(0, "down");
+        lab.link.set(0, "up");
+        let of_thread = lab.connect_all(60).await;
+        assert!(of_thread.iter().all(|&count| count > 10), "{of_thread:?}");
+        let frames = received(&stack, &mut before);
+        assert!(frames.iter().all(|&frames| frames > 100), "{frames:?}");
+
+        let report = stack.report();
+        let counts = &report.counts;
+        let verdicts: u64 = counts.verdicts().iter().map(|(_, frames)| frames).sum();
+        assert_eq!(counts.frames_received, report.threads.iter().sum::<u64>());
+        assert!(verdicts <= counts.frames_received, "{report:?}");
+        assert_eq!(report.drops.of(DropReason::HandoverFull), 0, "{report:?}");
+        assert_eq!(report.lost, Some(0));
+
+        // Both threads notice that the interface is gone.
+        let [_, other] = lab.link.names();
+        lab.client.run(&format!("ip link delete {other}")).unwrap();
+        stack.ended().await;
+        worker.end();
+        Ok::<_, String>(())
+    };
+    let run = || Runtime::new().unwrap().block_on(test());
+    if let Err(reason) = run() {
+        softclock_testing::skip!("{reason}");
+    }
+}
+
+/// The queues are free when the stack ends, while another thread goes on.
+#[test]
+fn a_stack_that_ends_leaves_the_queues_of_all_threads() {
+    softclock_testing::require!("ip", "unshare", "nsenter");
+    let lab = match Queues::new() {
+        Ok(lab) => lab,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let run = || {
+        let mut workers = Vec::new();
+        for _ in 0..3 {
+            let runtime = Runtime::new().unwrap();
+            runtime.block_on(async {
+                let stack = lab.open()?;
+                workers.push(Worker::start(stack.share(), 1));
+                let listener = TcpListener::bind(SERVER).unwrap();
+                drop(softclock::spawn_local(serve(listener, 0)));
+                let of_thread = lab.connect_all(30).await;
+                assert!(of_thread.iter().all(|&count| count > 3), "{of_thread:?}");
+                Ok::<_, String>(())
+            })?;
+        }
+        workers.into_iter().for_each(Worker::end);
+        Ok::<_, String>(())
+    };
+    if let Err(reason) = run() {
+        softclock_testing::skip!("{reason}");
+    }
 }

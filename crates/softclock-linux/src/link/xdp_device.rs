@@ -42,6 +42,15 @@ impl XdpDevice {
         })
     }
 
+    pub(super) fn of_queue(queue: XdpQueue) -> Self {
+        Self::new(*queue.0)
+    }
+
+    /// Ends the socket for frames with pending segmentation.
+    pub(super) fn into_queue(self) -> XdpQueue {
+        XdpQueue(Box::new(self.socket))
+    }
+
     /// Whether frames with pending segmentation leave whole.
     pub(super) const fn takes_offloads(&self) -> bool {
         self.long.is_some()
@@ -102,6 +111,18 @@ impl XdpDevice {
                 Err(_) => return Ok(sent),
             }
         }
+    }
+}
+
+/// A queue of a link by AF_XDP, on its way to the thread that will receive from it. The frames that arrive meanwhile wait
+/// in its socket.
+#[derive(Debug)]
+pub struct XdpQueue(Box<XdpSocket>);
+
+impl XdpQueue {
+    /// The number of the queue.
+    pub const fn number(&self) -> u32 {
+        self.0.queue()
     }
 }
 

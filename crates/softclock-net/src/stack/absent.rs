@@ -17,7 +17,12 @@ use crate::demux::Flow;
 /// The way of a frame among several stacks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Route {
-    /// From the link, or to the stack that its hash names.
+    /// From the link.
+    Link,
+    /// To the stack with the link, as no segment of TCP: only that one answers for the addresses and has the sockets of
+    /// UDP.
+    Common,
+    /// To the stack that its hash names, or from a stack to itself.
     #[default]
     Direct,
     /// To each stack in turn, until one has the connection.
@@ -92,7 +97,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let search = match route {
             Route::Last => return None,
             Route::Search(search) => search,
-            Route::Direct => {
+            Route::Link | Route::Common | Route::Direct => {
                 let named = steering.stack_of(flow);
                 let is_named = named == steering.own();
                 match self.absences.of(named) {

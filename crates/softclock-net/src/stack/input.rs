@@ -8,7 +8,7 @@ use softclock_core::Instant;
 use softclock_wire::packet::UDP;
 
 use super::absent::Route;
-use super::endpoint::{Arrived, Datagram, Memory, Pending, Ring, RingFrame, Taken, Waiting};
+use super::endpoint::{Arrived, Datagram, Memory, Pending, Taken, Waiting};
 use super::tcp::{TcpTarget, is_opening};
 use super::{Architecture, EndpointId, Stack};
 use crate::channel::{Full, Wakeup};
@@ -21,7 +21,7 @@ use crate::routes::{Destination, Routes};
 use crate::udp;
 
 /// The channel that the demultiplexer chooses for a frame.
-enum Target {
+pub(super) enum Target {
     /// The channel of an endpoint.
     Channel(EndpointId),
     /// A connection of TCP, a listener, or TIME-WAIT.
@@ -57,7 +57,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 verify,
                 is_own: false,
                 is_counted: false,
-                route: Route::Direct,
+                route: Route::Link,
             },
         );
     }
@@ -109,98 +109,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Takes the next packet of an endpoint whose frames the network interface demultiplexes
-    /// ([`Architecture::NiLrp`]), and does the protocols' work for it. `ring` takes the next frame out of the
-    /// endpoint's ring, if there is one.
-    ///
-    /// The endpoint's channel in the stack has what did not come in one frame to the endpoint alone: packets to a group
-    /// or to the stack itself, and those put together from fragments. Channel and ring take turns while both have
-    /// packets, so neither can keep the other waiting.
-    ///
-    /// A frame in the ring is demultiplexed again, since the interface may have put it there just before the ring
-    /// became this endpoint's, and since it looks neither at link addresses nor at the remote endpoint. A frame that
-    /// belongs elsewhere is handled as by [`on_frame`](Self::on_frame).
-    ///
-    /// Handles at most one packet.
-    pub fn receive_next(
-        &mut self,
-        now: Instant,
-        id: EndpointId,
-        ring: impl FnOnce() -> Option<RingFrame<B>>,
-    ) -> Taken<B> {
-        let Some(endpoint) = self.endpoints.get_mut(id.0) else {
-            return Taken::Nothing;
-        };
-        let is_channel_next = endpoint.is_channel_next;
-        if is_channel_next && let Some(waiting) = endpoint.channel.pop() {
-            endpoint.is_channel_next = false;
-            return self.finish(id, waiting).into();
-        }
-        if let Some(frame) = ring() {
-            endpoint.is_channel_next = true;
-            return self.on_ring_frame(now, id, frame).into();
-        }
-        match endpoint.channel.pop() {
-            Some(waiting) => self.finish(id, waiting).into(),
-            None => Taken::Nothing,
-        }
-    }
-
-    /// Handles a frame from the ring of an endpoint, and returns its datagram.
-    fn on_ring_frame(
-        &mut self,
-        now: Instant,
-        id: EndpointId,
-        frame: RingFrame<B>,
-    ) -> Option<Datagram<B>> {
-        self.counts.frames_received += 1;
-        let frame = Arrived {
-            memory: Memory::Frame(frame.bytes),
-            at: frame.arrived,
-            verify: frame.verify,
-            is_own: false,
-            is_counted: false,
-            route: Route::Direct,
-        };
-        match self.verdict(now, &frame) {
-            Ok(Target::Channel(found)) if found == id => {
-                self.counts.to_channels += 1;
-                self.finish(id, Waiting::Frame(frame))
-            }
-            verdict => {
-                self.put(now, verdict, frame);
-                None
-            }
-        }
-    }
-
-    /// Counts frames that the network interface discarded since this ring was full: early discard.
-    pub fn on_discards(&mut self, ring: Ring, frames: u64) {
-        let counts = &mut self.counts;
-        counts.frames_received += frames;
-        let (counter, reason) = match ring {
-            Ring::Endpoint(_) => (&mut counts.to_channels, DropReason::ChannelFull),
-            Ring::Control => (&mut counts.to_control, DropReason::ControlFull),
-            Ring::Fragments => (&mut counts.to_fragments, DropReason::FragmentsFull),
-        };
-        *counter += frames;
-        self.drops.count_many(reason, frames);
-        if let Ring::Endpoint(id) = ring
-            && let Some(endpoint) = self.endpoints.get_mut(id.0)
-        {
-            endpoint.counts.drops.count_many(reason, frames);
-        }
-    }
-
-    /// Counts frames that were in the ring of an endpoint when it was closed.
-    pub fn on_ring_closed(&mut self, frames: u64) {
-        self.counts.frames_received += frames;
-        self.counts.to_channels += frames;
-        self.drops.count_many(DropReason::Closed, frames);
-    }
-
     /// Does the work that remains for a packet that an endpoint's receiver takes. Counts the packet.
-    fn finish(&mut self, id: EndpointId, waiting: Waiting<B>) -> Option<Datagram<B>> {
+    pub(super) fn finish(&mut self, id: EndpointId, waiting: Waiting<B>) -> Option<Datagram<B>> {
         let datagram = match waiting {
             Waiting::Datagram(datagram) => Ok(datagram),
             Waiting::Frame(frame) => frame.into_datagram(&self.routes),
@@ -254,7 +164,12 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Puts a frame into the channel that was found for it.
-    fn put(&mut self, now: Instant, verdict: Result<Target, DropReason>, mut frame: Arrived<B>) {
+    pub(super) fn put(
+        &mut self,
+        now: Instant,
+        verdict: Result<Target, DropReason>,
+        mut frame: Arrived<B>,
+    ) {
         self.count_verdict(&verdict, &mut frame);
         let is_eager = self.settings.architecture == Architecture::Bsd;
         match verdict {
@@ -300,14 +215,22 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         frame.is_counted = true;
     }
 
-    fn verdict(&mut self, now: Instant, arrived: &Arrived<B>) -> Result<Target, DropReason> {
+    pub(super) fn verdict(
+        &mut self,
+        now: Instant,
+        arrived: &Arrived<B>,
+    ) -> Result<Target, DropReason> {
         let frame = arrived.memory.bytes();
         let (header, _) = Header::parse(frame)?;
         let is_group = header.destination.is_group();
         if header.destination != self.settings.link_address && !is_group {
             return Err(DropReason::OtherHost);
         }
-        let flow = match classify(frame)? {
+        let class = classify(frame)?;
+        if arrived.route == Route::Link && self.has_no_link() && !is_tcp(&class) {
+            return Ok(Target::Stack(0, Route::Common));
+        }
+        let flow = match class {
             Class::Flow(flow) => flow,
             Class::Fragment => return Ok(Target::Fragments),
             Class::Control(_) => return Ok(Target::Control),
@@ -504,6 +427,10 @@ impl<B: Deref<Target = [u8]>> Arrived<B> {
             memory: self.memory,
         })
     }
+}
+
+fn is_tcp(class: &Class) -> bool {
+    matches!(class, Class::Flow(flow) if flow.protocol == Protocol::Tcp)
 }
 
 /// Refuses packets from the link that name one of the stack's own addresses, or a broadcast address, as their source.

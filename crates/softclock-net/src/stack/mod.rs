@@ -27,6 +27,7 @@
 //! | `endpoint.rs` | endpoints, their channels and counters |
 //! | `elsewhere.rs` | receivers in other threads, with rings of their own |
 //! | `input.rs` | from a frame to a channel, and from there to a datagram |
+//! | `rings.rs` | frames that the network interface demultiplexes |
 //! | `control.rs` | packets for the stack itself, or without an endpoint; timers |
 //! | `icmp.rs` | ICMP and ICMPv6: echo, errors |
 //! | `reassembly.rs` | fragments, and packets put together from them |
@@ -48,6 +49,7 @@ mod input;
 mod output;
 mod path_mtu;
 mod reassembly;
+mod rings;
 mod settings;
 mod slots;
 mod steering;

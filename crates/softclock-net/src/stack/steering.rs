@@ -1,9 +1,11 @@
 //! Several stacks with the same addresses, each in a thread of its own: the hash of a flow names the stack that has the
 //! connection, so that all its segments go there, whichever stack receives them.
 //!
-//! One of the stacks has the link. It hands the segments of others over by [`next_handed`](Stack::next_handed), and
-//! they take them by [`on_handed`](Stack::on_handed). The others send by it: their [frames](Stack::next_link_frame)
-//! have no link addresses, and it completes them in [`forward`](Stack::forward).
+//! One of the stacks has the link. Each hands the segments of others over by [`next_handed`](Stack::next_handed), and
+//! they take them by [`on_handed`](Stack::on_handed). The others send by the stack with the link: their
+//! [frames](Stack::next_link_frame) have no link addresses, and it completes them in [`forward`](Stack::forward). They may
+//! receive some of the link's frames, such as those of one of its queues, by [`on_frame`](Stack::on_frame): what is no
+//! segment of TCP then goes to the stack with the link.
 
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -101,6 +103,11 @@ impl Steering {
 }
 
 impl<B: Deref<Target = [u8]>> Handed<B> {
+    /// Whether the frame is for the stack with the link as it is no segment of TCP.
+    pub const fn is_common(&self) -> bool {
+        matches!(self.0.route, Route::Common)
+    }
+
     /// Copies the frame.
     pub fn copied(&self) -> HandedFrame {
         let frame = &self.0;
@@ -143,8 +150,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.drops.count(DropReason::HandoverFull);
     }
 
-    /// Takes a frame that the stack with the link has handed over, as [`on_frame`](Self::on_frame) does one of the
-    /// link. The stack with the link has counted it as received; its verdict is counted here.
+    /// Takes a frame that another stack has handed over, as [`on_frame`](Self::on_frame) does one of the link. The other
+    /// stack has counted it as received; its verdict is counted here.
     pub fn on_handed(&mut self, now: Instant, frame: HandedFrame) {
         self.tcp_at(now);
         self.enqueue(
@@ -192,6 +199,12 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
         self.queue_frame(frame);
         Ok(())
+    }
+
+    /// Whether another stack has the link.
+    pub(super) fn has_no_link(&self) -> bool {
+        let steering = self.settings.steering.as_ref();
+        steering.is_some_and(Steering::has_no_link)
     }
 
     /// Whether the hash names another stack for a flow.

@@ -5,6 +5,7 @@ use core::ops::{Deref, Range};
 use softclock_core::Instant;
 use softclock_wire::packet::TCP;
 
+use super::glance::Glance;
 use super::{Interest, Listed, TcpEndpoint};
 use crate::channel::Full;
 use crate::checksum::{Addresses, Verify};
@@ -20,7 +21,6 @@ use crate::stack::{Architecture, Stack};
 use crate::tcp::connection::{Arrival, Events};
 use crate::tcp::payload::Payload;
 use crate::tcp::segment::{self, Flags, Header, Options, Reply};
-use crate::tcp::seq::Seq;
 use crate::tcp::state::State;
 
 /// The place that the demultiplexer finds for a segment.
@@ -29,58 +29,6 @@ pub(in crate::stack) enum TcpTarget {
     Connection(SlotId),
     Listener(SlotId),
     TimeWait,
-}
-
-/// The fields of a header that decide how soon a segment must be processed. Not verified.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Glance {
-    pub(super) flags: Flags,
-    seq: Seq,
-    acknowledgment: Seq,
-    length: u32,
-}
-
-impl Glance {
-    /// Reads the fields of a frame that the demultiplexer has classified as a segment of TCP.
-    pub(super) fn of(frame: &[u8]) -> Option<Self> {
-        let packet = frame.get(LinkHeader::BYTES..)?;
-        let (start, end) = match *packet {
-            [first @ 0x40..=0x4f, _, l0, l1, ..] => {
-                let total = usize::from(u16::from_be_bytes([l0, l1]));
-                (usize::from(first & 15) * 4, total)
-            }
-            [0x60..=0x6f, _, _, _, l0, l1, TCP, ..] => {
-                (40, 40 + usize::from(u16::from_be_bytes([l0, l1])))
-            }
-            // Extension headers are rare.
-            _ => {
-                let parsed = ip::parse(packet).ok()?;
-                (
-                    parsed.header_bytes,
-                    parsed.header_bytes + parsed.payload.len(),
-                )
-            }
-        };
-        let bytes = packet.get(start..end)?;
-        let number = |at: usize| {
-            let number = bytes.get(at..at + 4)?.first_chunk()?;
-            Some(u32::from_be_bytes(*number))
-        };
-        let flags = number(12)? >> 16;
-        let header_bytes = (flags >> 12) as usize * 4;
-        Some(Self {
-            flags: Flags((flags & 0x1ff) as u16),
-            seq: Seq(number(4)?),
-            acknowledgment: Seq(number(8)?),
-            length: bytes.len().saturating_sub(header_bytes) as u32,
-        })
-    }
-}
-
-/// Whether a frame, which the demultiplexer has classified as a segment of TCP, opens a connection.
-pub(in crate::stack) fn is_opening(frame: &[u8]) -> bool {
-    let flags = Glance::of(frame).map(|glance| glance.flags);
-    flags.is_some_and(|flags| flags.contains(Flags::SYN) && !flags.contains(Flags::ACK))
 }
 
 /// A segment that was parsed, and the place of its payload in the frame.

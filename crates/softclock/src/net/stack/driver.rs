@@ -51,7 +51,7 @@ pub(super) struct Parts {
     /// Reports the end of the link, if the device does not.
     pub(super) monitor: Option<LinkMonitor>,
     pub(super) stack: Stack<Buffer>,
-    pub(super) capture: Option<Capture>,
+    pub(super) capture: Option<Arc<Capture>>,
     /// If the stack shares the host's addresses.
     pub(super) host: Option<HostParts>,
 }
@@ -97,6 +97,7 @@ pub(crate) struct Driver {
     posts: RefCell<Vec<(SourceId, Readiness)>>,
     /// The changes of the group of threads that the stack knows.
     lane_changes: Cell<u32>,
+    turns_without_look: Cell<u32>,
     lost: Cell<u64>,
     refused: Cell<u64>,
     capture: Option<Arc<Capture>>,
@@ -163,9 +164,10 @@ impl Driver {
             listeners: RefCell::default(),
             posts: RefCell::default(),
             lane_changes: Cell::new(0),
+            turns_without_look: Cell::new(0),
             lost: Cell::new(0),
             refused: Cell::new(0),
-            capture: parts.capture.map(Arc::new),
+            capture: parts.capture,
             news,
             host: parts.host.map(Host::watch).transpose()?,
         }))
@@ -199,9 +201,7 @@ impl Driver {
         poll_fn(|cx| self.poll(cx, sleep.as_mut())).await;
         self.is_gone.set(true);
         self.post_end();
-        if let Some(shared) = self.shared.get() {
-            shared.close();
-        }
+        self.leave_group();
         self.ended.take().into_iter().for_each(Waker::wake);
     }
 
@@ -245,7 +245,7 @@ impl Driver {
         // Segments to the stack itself have arrived now.
         let has_more = self.stack.borrow().has_work();
         self.hand_over();
-        self.publish_counts();
+        self.publish_counts(!has_received);
         self.sort_woken();
         if has_received || has_more || processed == quota {
             cx.waker().wake_by_ref();
@@ -438,15 +438,19 @@ impl Driver {
         self.count_discards();
         self.look_at_rings();
         let more = self.interface.take_lost().ok();
-        let lost = more.map(|more| self.lost.get() + more);
+        let mut lost = more.map(|more| self.lost.get() + more);
         self.lost.set(lost.unwrap_or(self.lost.get()));
         self.count_members();
         let stack = self.stack.borrow();
         let (mut counts, mut drops) = (stack.counts().clone(), stack.drops().clone());
         let mut tcp = stack.tcp_report();
+        let mut threads = vec![counts.frames_received];
         if let Some(shared) = self.shared.get() {
             let lanes = shared.lanes().counts();
             let received = &lanes.received;
+            threads = shared.lanes().received(counts.frames_received);
+            lost = lost.map(|lost| lost + lanes.lost);
+            counts.frames_received += received.frames;
             counts.to_channels += received.to_channels;
             counts.to_control += received.to_control;
             counts.to_fragments += received.to_fragments;
@@ -462,6 +466,7 @@ impl Driver {
             refused,
             capture: self.capture.as_ref().map(|capture| capture.report()),
             tcp,
+            threads,
         }
     }
 
@@ -505,6 +510,7 @@ impl Drop for Driver {
             self.flush();
             self.interface.flush();
         }
+        self.leave_group();
         // Other threads may still refer to it.
         self.finish_capture();
     }

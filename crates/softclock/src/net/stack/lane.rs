@@ -2,14 +2,17 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use softclock_linux::link::BATCH;
+use softclock_linux::link::{BATCH, XdpQueue};
 use softclock_net::drops::DropReason;
 use softclock_net::stack::{Frame, HandedFrame, ReceiverCounts, TcpReport};
 
+use super::queues::Queues;
 use super::shared::Shared;
 use crate::runtime::inner::Inner;
 
@@ -19,11 +22,15 @@ pub(super) struct Lane {
     pub(super) number: u32,
     state: Mutex<State>,
     counts: Mutex<LaneCounts>,
+    /// Whether the thread could not watch a queue, and gets no other.
+    refuses_queues: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     frames: VecDeque<HandedFrame>,
+    /// Queues of the interface that the thread has to receive from, and does not yet.
+    queues: Vec<XdpQueue>,
     receiver: Option<Waker>,
     is_closed: bool,
 }
@@ -34,11 +41,15 @@ impl Lane {
             number,
             state: Mutex::default(),
             counts: Mutex::default(),
+            refuses_queues: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.state().frames.len() >= MOST_FRAMES
+    /// Whether there is no room for a frame. Those that belong to no connection (`is_common`), such as a flood of datagrams,
+    /// leave half of the room to the others.
+    pub(super) fn is_full(&self, is_common: bool) -> bool {
+        let most = MOST_FRAMES >> u32::from(is_common);
+        self.state().frames.len() >= most
     }
 
     /// Queues a frame for which there is room, and wakes the driver of the thread.
@@ -50,14 +61,31 @@ impl Lane {
         receiver.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes frames, at most a batch; if there are none, the task is woken when there is one.
+    /// Takes frames, at most a batch; if there are none, the task is woken when there is one, or other news of the lane.
     pub(super) fn take(&self, cx: &Context<'_>) -> VecDeque<HandedFrame> {
         let mut state = self.state();
         let count = state.frames.len().min(BATCH);
-        if count == 0 {
+        if !state.queues.is_empty() || state.is_closed {
+            // They came after the task had looked.
+            cx.waker().wake_by_ref();
+        } else if count == 0 {
             state.receiver = Some(cx.waker().clone());
         }
         state.frames.drain(..count).collect()
+    }
+
+    /// Gives a queue of the interface to the thread.
+    fn give_queue(&self, queue: XdpQueue) {
+        let mut state = self.state();
+        state.queues.push(queue);
+        let receiver = state.receiver.take();
+        drop(state);
+        receiver.into_iter().for_each(Waker::wake);
+    }
+
+    /// Takes the queues that the thread has to receive from.
+    fn take_queues(&self) -> Vec<XdpQueue> {
+        mem::take(&mut self.state().queues)
     }
 
     /// Notes that the stack has ended.
@@ -65,6 +93,7 @@ impl Lane {
         let mut state = self.state();
         state.is_closed = true;
         state.frames.clear();
+        state.queues.clear();
         let receiver = state.receiver.take();
         drop(state);
         receiver.into_iter().for_each(Waker::wake);
@@ -101,6 +130,10 @@ pub(super) struct Lanes {
     has_ended: Vec<bool>,
     /// The counts of threads that have ended.
     ended: LaneCounts,
+    /// The frames that threads which have ended had received from queues, by their numbers.
+    received: Vec<u64>,
+    /// Queues that no thread receives from at the moment: the thread with the device takes them next.
+    queues: Vec<XdpQueue>,
 }
 
 impl Lanes {
@@ -112,6 +145,8 @@ impl Lanes {
             lanes,
             has_ended: vec![false; stacks as usize],
             ended: LaneCounts::default(),
+            received: vec![0; stacks as usize],
+            queues: Vec::new(),
         }
     }
 
@@ -140,12 +175,59 @@ impl Lanes {
         Some(lane)
     }
 
-    /// Removes a thread that ends.
+    /// Removes a thread that ends. What it had received from its queues waits in them.
     pub(super) fn remove(&mut self, lane: &Lane) {
         let place = lane.number as usize;
-        self.ended.add(&lane.end());
+        let counts = lane.end();
+        self.received[place] += counts.received.frames;
+        self.ended.add(&counts);
+        self.queues.extend(lane.take_queues());
         self.lanes[place] = None;
         self.has_ended[place] = true;
+    }
+
+    /// The lane of the thread that has to receive from a queue; `None` for the thread with the device.
+    fn of_queue(&self, queue: u32) -> Option<&Arc<Lane>> {
+        let number = queue % self.lanes.len() as u32;
+        let lane = self.of(number).filter(|_| number != 0);
+        lane.filter(|lane| !lane.refuses_queues.load(Ordering::Relaxed))
+    }
+
+    /// Takes the queues of other threads away from the thread with the device, and gives it those of threads that have
+    /// ended.
+    pub(super) fn move_queues(&mut self, here: &Queues) {
+        self.queues
+            .extend(here.take(|queue| self.of_queue(queue).is_some()));
+        for queue in mem::take(&mut self.queues) {
+            match self.of_queue(queue.number()) {
+                Some(lane) => lane.give_queue(queue),
+                // What cannot be watched now is tried again at the next change.
+                None => self.queues.extend(here.add(queue).err()),
+            }
+        }
+    }
+
+    /// Keeps queues that a thread has given back until the thread with the device moves them.
+    pub(super) fn take_back(&mut self, queues: Vec<XdpQueue>) {
+        self.queues.extend(queues);
+    }
+
+    /// Closes the queues that no thread receives from.
+    pub(super) fn close_queues(&mut self) {
+        self.queues.clear();
+    }
+
+    /// The frames that each thread has received, if that with the device has received `first`.
+    pub(super) fn received(&self, first: u64) -> Vec<u64> {
+        let each = self.received.iter().zip(&self.lanes);
+        let mut received: Vec<u64> = each
+            .map(|(before, lane)| {
+                let lane = lane.as_ref();
+                before + lane.map_or(0, |lane| lane.counts().received.frames)
+            })
+            .collect();
+        received[0] += first;
+        received
     }
 
     /// What the stacks of all threads have done.
@@ -161,12 +243,15 @@ impl Lanes {
 pub(super) struct LaneCounts {
     pub(super) received: ReceiverCounts,
     pub(super) tcp: TcpReport,
+    /// Frames that were lost in its queues.
+    pub(super) lost: u64,
 }
 
 impl LaneCounts {
     pub(super) fn add(&mut self, more: &Self) {
         self.received.add(&more.received);
         self.tcp.add(&more.tcp);
+        self.lost += more.lost;
     }
 }
 
@@ -183,6 +268,7 @@ pub(super) struct LaneEnd {
     runtime: Rc<Inner>,
     shared: Arc<Shared>,
     lane: Arc<Lane>,
+    queues: Queues,
 }
 
 impl LaneEnd {
@@ -191,6 +277,7 @@ impl LaneEnd {
             runtime,
             shared,
             lane,
+            queues: Queues::default(),
         }
     }
 
@@ -207,11 +294,32 @@ impl LaneEnd {
         self.lane.take(cx)
     }
 
-    /// Ready with an error when the stack has ended. [`take`](Self::take) wakes the task then.
-    pub(super) fn poll_end(&self) -> Poll<io::Result<usize>> {
-        match self.lane.state().is_closed {
-            true => Poll::Ready(Err(io::ErrorKind::NetworkDown.into())),
-            false => Poll::Pending,
+    /// Whether the stack has ended. [`take`](Self::take) wakes the task then.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lane.state().is_closed
+    }
+
+    /// The queues that this thread receives from.
+    pub(super) const fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
+    /// Receives from the queues that the thread with the device has given to this one. Returns those that cannot be
+    /// watched.
+    pub(super) fn adopt_queues(&self) {
+        for queue in self.lane.take_queues() {
+            if let Err(queue) = self.queues.add(queue) {
+                self.lane.refuses_queues.store(true, Ordering::Relaxed);
+                self.shared.give_queues_back(vec![queue]);
+            }
+        }
+    }
+
+    /// Receives from no queue any more.
+    pub(super) fn leave_queues(&self) {
+        let queues = self.queues.take(|_| true);
+        if !self.is_closed() {
+            self.shared.give_queues_back(queues);
         }
     }
 
@@ -238,6 +346,7 @@ impl LaneEnd {
 
 impl Drop for LaneEnd {
     fn drop(&mut self) {
+        self.leave_queues();
         self.shared.give_lane_back(&self.lane);
     }
 }

@@ -4,33 +4,30 @@
 //! queues. With NI-LRP the XDP program demultiplexes, and such a socket has a ring of its own. Everything else is done
 //! by the thread of the socket.
 
+mod lanes;
 mod socket;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::{io, mem};
 
 use softclock_core::Instant;
-use softclock_linux::link::{Buffer, Chunk, Link, Transport, XdpChannels};
+use softclock_linux::link::{Chunk, Link, Transport, XdpChannels};
 use softclock_net::channel::Limits;
-use softclock_net::demux::HashKey;
 use softclock_net::drops::DropReason;
 use softclock_net::ports::DynamicPorts;
 use softclock_net::rate_limit::TokenBucket;
 use softclock_net::routes::Routes;
 use softclock_net::stack::{
-    Datagram, Frame, ReceiverCounts, RingEndpoint, RingFrame, RingReceived, Settings, Stack,
+    Datagram, Frame, ReceiverCounts, RingEndpoint, RingFrame, RingReceived, Settings,
 };
 
 use super::capture::Capture;
-use super::lane::{Lane, LaneEnd, Lanes, Leaving};
-use super::random::random;
+use super::lane::{Lanes, Leaving};
 use super::ring::SocketRing;
-use crate::runtime::inner::Inner;
 pub(super) use socket::SharedSocket;
 
 /// What the threads of a stack have in common. Locks are held for a few instructions. A thread that holds the counters
@@ -46,7 +43,7 @@ pub(super) struct Shared {
     settings: Settings,
     /// The channels of NI-LRP, to which each socket adds its own.
     channels: Option<Arc<XdpChannels>>,
-    capture: Option<Arc<Capture>>,
+    pub(super) capture: Option<Arc<Capture>>,
     bindings: Mutex<Bindings>,
     outgoing: Mutex<Outgoing>,
     returned: Mutex<Returned>,
@@ -273,45 +270,6 @@ impl Shared {
         Poll::Pending
     }
 
-    /// The lanes of the threads with connections. Keep the lock for a moment only.
-    pub(super) fn lanes(&self) -> MutexGuard<'_, Lanes> {
-        lock(&self.lanes)
-    }
-
-    /// Gives the current thread a stack with connections of its own, if there is one for it: the end of its lane, and
-    /// the stack.
-    pub(super) fn take_lane(
-        self: &Arc<Self>,
-        runtime: Rc<Inner>,
-    ) -> Option<(LaneEnd, Stack<Buffer>)> {
-        let lane = lock(&self.lanes).add()?;
-        self.on_lane_change();
-        let mut settings = self.settings.clone();
-        settings.steering = settings
-            .steering
-            .map(|steering| steering.of_stack(lane.number));
-        let key = HashKey([random(), random()]);
-        let stack = Stack::new(settings, self.routes.clone(), key);
-        Some((LaneEnd::new(runtime, self.clone(), lane), stack))
-    }
-
-    /// Ends the part of a thread with connections.
-    pub(super) fn give_lane_back(&self, lane: &Lane) {
-        lock(&self.lanes).remove(lane);
-        self.on_lane_change();
-    }
-
-    /// Notes that a thread has begun or ended. The drivers look at this before they receive.
-    fn on_lane_change(&self) {
-        self.changes.fetch_add(1, Ordering::Release);
-        self.wake_driver();
-    }
-
-    /// Counts the threads that have begun or ended.
-    pub(super) fn lane_changes(&self) -> u32 {
-        self.changes.load(Ordering::Acquire)
-    }
-
     /// Whether the stack has ended.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
@@ -481,8 +439,11 @@ impl Shared {
         let blocked = mem::take(&mut outgoing.blocked);
         drop(outgoing);
         blocked.into_iter().for_each(Waker::wake);
-        let lanes: Vec<_> = lock(&self.lanes).present().cloned().collect();
-        lanes.iter().for_each(|lane| lane.close());
+        let mut lanes = lock(&self.lanes);
+        lanes.close_queues();
+        let present: Vec<_> = lanes.present().cloned().collect();
+        drop(lanes);
+        present.iter().for_each(|lane| lane.close());
     }
 }
 

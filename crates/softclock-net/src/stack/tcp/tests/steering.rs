@@ -12,6 +12,8 @@ struct Group {
     stacks: Vec<Host>,
     client: Host,
     now: Instant,
+    /// Whether each frame of the client comes to another stack in turn, as from the queues of a link.
+    has_queues: bool,
     /// The number of a stack that has ended: nothing moves to it or from it.
     ended: Option<usize>,
 }
@@ -30,6 +32,7 @@ impl Group {
             stacks: (0..number).map(part).collect(),
             client: host(2, all_may_wait),
             now: START,
+            has_queues: false,
             ended: None,
         }
     }
@@ -67,7 +70,12 @@ impl Group {
                 while host.process(now, 32) == 32 {}
             }
             while let Some(frame) = self.client.next_frame() {
-                self.stacks[0].on_frame(now, now, frame, Verify::Yes);
+                let queue = match self.has_queues {
+                    true => moved % self.stacks.len(),
+                    false => 0,
+                };
+                let receiver = (self.ended != Some(queue)).then_some(queue);
+                self.stacks[receiver.unwrap_or(0)].on_frame(now, now, frame, Verify::Yes);
                 moved += 1;
             }
             for other in (1..self.stacks.len()).filter(|&other| self.ended != Some(other)) {
@@ -100,7 +108,11 @@ impl Group {
     fn assert_one_verdict_a_frame(&self) {
         let of_stack = |stack: &Host| stack.counts().verdicts().map(|(_, frames)| frames);
         let verdicts: u64 = self.stacks.iter().flat_map(of_stack).sum();
-        assert_eq!(verdicts, self.stacks[0].counts().frames_received);
+        let received = self
+            .stacks
+            .iter()
+            .map(|stack| stack.counts().frames_received);
+        assert_eq!(verdicts, received.sum::<u64>());
     }
 
     fn listen(&mut self, port: u16) -> Vec<TcpListenerId> {
@@ -121,7 +133,14 @@ fn all_may_wait(settings: &mut StackSettings) {
 
 #[test]
 fn each_connection_is_on_the_stack_that_the_hash_names() {
+    for has_queues in [false, true] {
+        connections_are_where_the_hash_says(has_queues);
+    }
+}
+
+fn connections_are_where_the_hash_says(has_queues: bool) {
     let mut group = Group::new(3);
+    group.has_queues = has_queues;
     let listeners = group.listen(80);
     let server = SocketAddr::from(([10, 0, 0, 1], 80));
     let now = group.now;
@@ -209,6 +228,41 @@ fn a_port_without_a_listener_is_refused_by_each_stack() {
         assert!(stack.tcp_counts().resets_sent > 0);
         assert!(stack.counts().to_control > 0);
     }
+}
+
+/// Any stack may receive what is for the stack with the link.
+#[test]
+fn what_is_not_tcp_goes_to_the_stack_with_the_link() {
+    let mut group = Group::new(3);
+    group.has_queues = true;
+    let echo = group.stacks[0].bind("0.0.0.0:7".parse().unwrap()).unwrap();
+    let client = group.client.bind("0.0.0.0:0".parse().unwrap()).unwrap();
+    let server = SocketAddr::from(([10, 0, 0, 1], 7));
+    for _ in 0..30 {
+        let now = group.now;
+        group
+            .client
+            .send_to(now, client, server, &[7; 2000])
+            .unwrap();
+        group.client.send_to(now, client, server, b"short").unwrap();
+        group.settle();
+    }
+    let mut received = 0;
+    while let Some(datagram) = group.stacks[0].receive(echo) {
+        assert!([5, 2000].contains(&datagram.payload().len()));
+        received += 1;
+    }
+    assert_eq!(received, 60);
+    for stack in &group.stacks {
+        assert!(stack.counts().frames_received > 20);
+        assert_eq!(stack.drops().total(), 0);
+    }
+    let answers = group.stacks.iter().map(|stack| stack.counts().frames_sent);
+    assert!(
+        answers.clone().next() > Some(0),
+        "the request for the link address"
+    );
+    assert_eq!(answers.skip(1).sum::<u64>(), 0);
 }
 
 /// The report of a router goes to the stack with the connection.

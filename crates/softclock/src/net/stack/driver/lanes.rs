@@ -22,7 +22,7 @@ impl Driver {
         loop {
             let lane = lanes.as_ref().and_then(|lanes| lanes.of(number));
             // Before the copy.
-            match lane.filter(|lane| !lane.is_full()) {
+            match lane.filter(|lane| !lane.is_full(frame.is_common())) {
                 Some(lane) => lane.push(frame.copied()),
                 None => stack.on_not_handed(&frame),
             }
@@ -39,8 +39,11 @@ impl Driver {
         lane.map(LaneEnd::shared).or(self.shared.get())
     }
 
-    /// Lets the stack know which threads have ended since the last call.
+    /// Lets the stack know which threads have ended since the last call, and moves queues between the threads.
     pub(super) fn look_at_group(&self) {
+        if let Some(lane) = self.interface.lane() {
+            lane.adopt_queues();
+        }
         let Some(shared) = self.group() else {
             return;
         };
@@ -48,13 +51,28 @@ impl Driver {
         if self.lane_changes.replace(changes) == changes {
             return;
         }
-        let lanes = shared.lanes();
+        let mut lanes = shared.lanes();
+        if self.interface.lane().is_none()
+            && let Some(queues) = self.interface.queues()
+        {
+            lanes.move_queues(queues);
+        }
         let mut stack = self.stack.borrow_mut();
         for (number, is_replaced) in lanes.ended() {
             stack.set_absent(number, true);
             if is_replaced {
                 stack.set_absent(number, false);
             }
+        }
+    }
+
+    /// Ends the stacks of the other threads with that of the thread with the device. A thread without the device receives
+    /// from no queue any more.
+    pub(super) fn leave_group(&self) {
+        match (self.interface.lane(), self.shared.get()) {
+            (Some(lane), _) => lane.leave_queues(),
+            (None, Some(shared)) => shared.close(),
+            (None, None) => {}
         }
     }
 
@@ -76,15 +94,24 @@ impl Driver {
         has_received
     }
 
-    /// Notes what the stack of a thread without the device has done, for the report of the thread with it.
-    pub(super) fn publish_counts(&self) {
+    /// Notes what the stack of a thread without the device has done, for the report of the thread with it. `is_idle` if
+    /// nothing has arrived.
+    pub(super) fn publish_counts(&self, is_idle: bool) {
         let Some(lane) = self.interface.lane() else {
             return;
         };
+        // A system call for each queue.
+        let turns = self.turns_without_look.get() + 1;
+        self.turns_without_look.set(turns % TURNS_WITHOUT_LOOK);
+        if is_idle || turns == TURNS_WITHOUT_LOOK {
+            let more = self.interface.take_lost().unwrap_or(0);
+            self.lost.set(self.lost.get() + more);
+        }
         let stack = self.stack.borrow();
         let counts = stack.counts();
         lane.publish(LaneCounts {
             received: ReceiverCounts {
+                frames: counts.frames_received,
                 to_channels: counts.to_channels,
                 to_control: counts.to_control,
                 to_fragments: counts.to_fragments,
@@ -93,6 +120,7 @@ impl Driver {
                 ..ReceiverCounts::default()
             },
             tcp: stack.tcp_report(),
+            lost: self.lost.get(),
         });
     }
 
@@ -106,3 +134,6 @@ impl Driver {
         self.interface.lane().is_some()
     }
 }
+
+/// The most turns without a look at what the queues have lost.
+const TURNS_WITHOUT_LOOK: u32 = 64;

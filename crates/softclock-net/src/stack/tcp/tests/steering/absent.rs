@@ -45,8 +45,15 @@ fn read(group: &mut Group, ids: &[TcpId]) -> Vec<Result<u8, TcpError>> {
 
 #[test]
 fn the_flows_of_a_stack_that_has_ended_go_to_another_listener() {
+    for has_queues in [false, true] {
+        others_take_the_flows(has_queues);
+    }
+}
+
+fn others_take_the_flows(has_queues: bool) {
     // The last stack has no listener, and is passed over when the one before it has ended.
     let mut group = Group::new(4);
+    group.has_queues = has_queues;
     let listeners: Vec<_> = group.stacks[..3].iter_mut().map(listen).collect();
     let before = connect(&mut group, 60);
     let of_stack: Vec<_> = (0..3)
@@ -101,7 +108,14 @@ fn a_port_without_another_listener_is_refused() {
 
 #[test]
 fn connections_stay_where_they_are_when_a_stack_begins_again() {
+    for has_queues in [false, true] {
+        connections_stay(has_queues);
+    }
+}
+
+fn connections_stay(has_queues: bool) {
     let mut group = Group::new(3);
+    group.has_queues = has_queues;
     let listeners: Vec<_> = group.stacks.iter_mut().map(listen).collect();
     group.end(1);
     let early = connect(&mut group, 40);
