@@ -123,12 +123,18 @@ fn all_queues_of_a_link_are_served() {
         let frames = frames_of_queues(&lab);
         assert_eq!(frames.len(), 3, "{frames:?}");
         assert!(frames.iter().all(|&frames| frames > 10), "{frames:?}");
-        // Each thread receives from queues of its own.
+        // Each thread receives from queues of its own, and sends by them.
         let receiving = threads.parse::<u32>().expect("a number").min(3);
         for thread in 0..receiving {
-            let name = format!("softclock_stack_thread_frames_total{{thread=\"{thread}\"}}");
-            let received = metric(&lab, &name);
-            assert!(received > 10.0, "{thread} of {threads}: {received}");
+            let name = "softclock_stack_thread_frames_total";
+            for direction in ["received", "sent"] {
+                let labels = format!("{{thread=\"{thread}\",direction=\"{direction}\"}}");
+                let frames = metric(&lab, &format!("{name}{labels}"));
+                assert!(
+                    frames > 10.0,
+                    "{thread} of {threads}, {direction}: {frames}"
+                );
+            }
         }
         lab.run_at_client("ping -c 3 -i 0.2 10.78.0.2");
         server.kill();

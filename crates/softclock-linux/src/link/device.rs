@@ -156,9 +156,9 @@ impl Device {
         sockets.into_iter().map(device).collect()
     }
 
-    /// A device to receive from a queue.
-    pub fn of_queue(queue: XdpQueue) -> Self {
-        Self::Xdp(Box::new(XdpDevice::of_queue(queue)))
+    /// A device to receive from a queue, and to send by it if its link is given.
+    pub fn of_queue(queue: XdpQueue, link: Option<&Link>) -> Self {
+        Self::Xdp(Box::new(XdpDevice::of_queue(queue, link, BUFFER_BYTES)))
     }
 
     /// Makes the queue of a device by AF_XDP ready for another thread; `None` if it is none.

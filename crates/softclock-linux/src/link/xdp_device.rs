@@ -42,8 +42,16 @@ impl XdpDevice {
         })
     }
 
-    pub(super) fn of_queue(queue: XdpQueue) -> Self {
-        Self::new(*queue.0)
+    /// Opens the socket for frames with pending segmentation if the link is given. Without it, as after an error, they
+    /// leave segment by segment.
+    pub(super) fn of_queue(queue: XdpQueue, link: Option<&Link>, buffer: usize) -> Self {
+        let socket = *queue.0;
+        let link = link.filter(|_| socket.is_copied());
+        let long = link.and_then(|link| PacketSocket::open_to_send(link, buffer).ok());
+        Self {
+            long,
+            ..Self::new(socket)
+        }
     }
 
     /// Ends the socket for frames with pending segmentation.

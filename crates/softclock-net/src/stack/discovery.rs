@@ -195,6 +195,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Takes the link address of a neighbor, which the caller has found or which has changed. News of neighbors that
     /// the stack has not asked for is ignored.
     pub fn on_neighbor(&mut self, now: Instant, neighbor: IpAddr, link: LinkAddress) {
+        if self.has_no_link() {
+            self.hops.learn(now, neighbor, link);
+            return;
+        }
         let answer = Answer {
             is_solicited: true,
             is_override: true,

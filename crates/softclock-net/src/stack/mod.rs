@@ -34,6 +34,7 @@
 //! | `discovery.rs` | ARP and neighbor discovery |
 //! | `slots.rs` | numbered entries |
 //! | `steering.rs` | several stacks with the same addresses |
+//! | `hops.rs` | neighbors that those without the link send to |
 //! | `absent.rs` | the flows of those that have ended |
 //! | `path_mtu.rs` | what routers have said about the lengths of packets |
 //! | `output.rs` | from a datagram to frames; routes and neighbors |
@@ -44,6 +45,7 @@ mod discovery;
 mod elsewhere;
 mod endpoint;
 mod frame;
+mod hops;
 mod icmp;
 mod input;
 mod output;
@@ -69,6 +71,7 @@ use self::absent::Absences;
 use self::endpoint::{Arrived, Endpoint};
 pub use self::frame::Frame;
 use self::frame::Spare;
+use self::hops::Hops;
 use self::input::EagerTarget;
 use self::path_mtu::PathMtus;
 use self::slots::{SlotId, Slots};
@@ -158,6 +161,10 @@ pub struct Stack<B> {
     neighbors: Neighbors<Frame>,
     /// When the addresses are announced again.
     announce_again: Option<Instant>,
+    /// The neighbors of a stack without the link.
+    hops: Hops,
+    /// Whether a stack without the link has a queue to send by.
+    sends: bool,
     /// Neighbors whose link addresses the caller has to find.
     questions: VecDeque<IpAddr>,
     path_mtus: PathMtus,
@@ -276,6 +283,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             reassembly: Reassembly::new(settings.reassembly),
             neighbors: Neighbors::new(settings.neighbors),
             announce_again: None,
+            hops: Hops::default(),
+            sends: false,
             questions: VecDeque::new(),
             path_mtus: PathMtus::new(settings.path_mtu_lifetime),
             tcp: Tcp::new(&settings.tcp, key),
@@ -440,7 +449,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.neighbors_on_timer(now);
         }
         let frame = self.leaving.pop_front()?;
-        self.counts.frames_sent += 1;
+        // The stack with the link counts those that it completes.
+        let is_sent = frame.is_complete() || !self.has_no_link();
+        self.counts.frames_sent += u64::from(is_sent);
         Some(frame)
     }
 

@@ -295,7 +295,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     ) -> Result<(), SendError> {
         let frame = frame.into();
         if self.has_no_link() {
-            return self.send_up(outgoing, frame);
+            return self.send_up(now, outgoing, frame);
         }
         let destination = outgoing.addresses.destination;
         if self.routes.classify(destination) == Destination::Ours {

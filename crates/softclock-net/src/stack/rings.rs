@@ -14,7 +14,7 @@ use crate::drops::DropReason;
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Takes the next packet of an endpoint whose frames the network interface demultiplexes
-    /// ([`Architecture::NiLrp`]), and does the protocols' work for it. `ring` takes the next frame out of the
+    /// ([`NiLrp`](super::Architecture::NiLrp)), and does the protocols' work for it. `ring` takes the next frame out of the
     /// endpoint's ring, if there is one.
     ///
     /// The endpoint's channel in the stack has what did not come in one frame to the endpoint alone: packets to a group

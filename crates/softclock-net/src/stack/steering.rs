@@ -3,7 +3,8 @@
 //!
 //! One of the stacks has the link. Each hands the segments of others over by [`next_handed`](Stack::next_handed), and
 //! they take them by [`on_handed`](Stack::on_handed). The others send by the stack with the link: their
-//! [frames](Stack::next_link_frame) have no link addresses, and it completes them in [`forward`](Stack::forward). They may
+//! [frames](Stack::next_link_frame) have no link addresses, and it completes them in [`forward`](Stack::forward). With a
+//! queue of their own they send by it what they have link addresses for ([`set_sends`](Stack::set_sends)). They may
 //! receive some of the link's frames, such as those of one of its queues, by [`on_frame`](Stack::on_frame): what is no
 //! segment of TCP then goes to the stack with the link.
 
@@ -190,12 +191,29 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Ok(())
     }
 
-    /// Puts a packet for the stack with the link into the queue.
-    pub(super) fn send_up(&mut self, outgoing: &Outgoing, frame: Frame) -> Result<(), SendError> {
+    /// Sends a packet by a queue of this stack, if it has one and knows the neighbor; else by the stack with the link.
+    pub(super) fn send_up(
+        &mut self,
+        now: Instant,
+        outgoing: &Outgoing,
+        frame: Frame,
+    ) -> Result<(), SendError> {
         let destination = outgoing.addresses.destination;
         let hop: Option<NextHop> = self.routes.next_hop(destination);
         if hop.is_none() && self.routes.classify(destination) != Destination::Ours {
             return Err(SendError::NoRoute);
+        }
+        if self.sends
+            && let Some(NextHop::Neighbor(neighbor)) = hop
+        {
+            let (link, asks) = self.hops.find(now, neighbor);
+            if asks {
+                self.questions.push_back(neighbor);
+            }
+            if let Some(link) = link {
+                self.send_frame(link, frame);
+                return Ok(());
+            }
         }
         self.queue_frame(frame);
         Ok(())

@@ -54,10 +54,14 @@ fn packets(page: &mut MetricsPage, report: &StackReport) {
             ("sent", counts.frames_sent),
         ],
     );
-    let help = "Frames that each thread received from the device, or from its queues of it.";
+    let help =
+        "Frames that each thread received from the device and sent by it, or by its queues of it.";
     page.family("softclock_stack_thread_frames_total", Counter, help);
-    for (number, &frames) in report.threads.iter().enumerate() {
-        page.labelled(&[("thread", number.to_string().as_str())], frames);
+    for (number, frames) in report.threads.iter().enumerate() {
+        let number = number.to_string();
+        for (direction, frames) in [("received", frames.received), ("sent", frames.sent)] {
+            page.labelled(&[("thread", &number), ("direction", direction)], frames);
+        }
     }
     page.by(
         "softclock_stack_verdicts_total",

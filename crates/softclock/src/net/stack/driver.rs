@@ -33,7 +33,7 @@ use super::open::HostParts;
 use super::received::{arrival, verification};
 use super::ring::RingChannel;
 use super::shared::{Shared, SharedSocket};
-use super::{StackError, StackReport};
+use super::{StackError, StackReport, ThreadFrames};
 use crate::net::common::Common;
 use crate::runtime::each_turn::{EachTurn, TurnEnd};
 use crate::runtime::inner::Inner;
@@ -212,7 +212,7 @@ impl Driver {
         if self.poll_gone(cx).is_ready() {
             return Poll::Ready(());
         }
-        self.look_at_group();
+        self.look_at_group(self.interface.runtime().clock.now());
         let received = self
             .interface
             .poll_receive(cx, |now, received| match received {
@@ -245,6 +245,7 @@ impl Driver {
         // Segments to the stack itself have arrived now.
         let has_more = self.stack.borrow().has_work();
         self.hand_over();
+        self.ask_for_neighbors();
         self.publish_counts(!has_received);
         self.sort_woken();
         if has_received || has_more || processed == quota {
@@ -444,11 +445,18 @@ impl Driver {
         let stack = self.stack.borrow();
         let (mut counts, mut drops) = (stack.counts().clone(), stack.drops().clone());
         let mut tcp = stack.tcp_report();
-        let mut threads = vec![counts.frames_received];
+        let own = ThreadFrames {
+            received: counts.frames_received,
+            sent: counts.frames_sent,
+        };
+        let mut threads = vec![own];
+        let mut refused = refused;
         if let Some(shared) = self.shared.get() {
             let lanes = shared.lanes().counts();
             let received = &lanes.received;
-            threads = shared.lanes().received(counts.frames_received);
+            threads = shared.lanes().frames(own);
+            refused += lanes.refused;
+            counts.frames_sent += lanes.sent;
             lost = lost.map(|lost| lost + lanes.lost);
             counts.frames_received += received.frames;
             counts.to_channels += received.to_channels;

@@ -176,7 +176,7 @@ impl Interface {
         match self {
             Self::Devices(devices) => devices.first.descriptor().is_behind(),
             Self::Channels(channels) => channels.all.is_behind(),
-            Self::Lane(_) => false,
+            Self::Lane(lane) => lane.queues().is_behind(),
         }
     }
 
@@ -184,7 +184,7 @@ impl Interface {
         match self {
             Self::Devices(devices) => devices.first.descriptor().flush(),
             Self::Channels(channels) => channels.all.flush(),
-            Self::Lane(_) => {}
+            Self::Lane(lane) => lane.queues().flush(),
         }
     }
 
@@ -192,7 +192,7 @@ impl Interface {
         match self {
             Self::Devices(devices) => devices.first.descriptor().take_refused(),
             Self::Channels(channels) => channels.all.take_refused(),
-            Self::Lane(_) => 0,
+            Self::Lane(lane) => lane.queues().take_refused(),
         }
     }
 

@@ -1,8 +1,10 @@
 //! Threads with connections of their own: the frames that the others hand to each of them.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,8 +12,10 @@ use std::task::{Context, Poll, Waker};
 
 use softclock_linux::link::{BATCH, XdpQueue};
 use softclock_net::drops::DropReason;
+use softclock_net::link::LinkAddress;
 use softclock_net::stack::{Frame, HandedFrame, ReceiverCounts, TcpReport};
 
+use super::ThreadFrames;
 use super::queues::Queues;
 use super::shared::Shared;
 use crate::runtime::inner::Inner;
@@ -31,6 +35,8 @@ struct State {
     frames: VecDeque<HandedFrame>,
     /// Queues of the interface that the thread has to receive from, and does not yet.
     queues: Vec<XdpQueue>,
+    /// The link addresses of neighbors that the thread has asked for: one for each question.
+    neighbors: Vec<(IpAddr, LinkAddress)>,
     receiver: Option<Waker>,
     is_closed: bool,
 }
@@ -65,7 +71,7 @@ impl Lane {
     pub(super) fn take(&self, cx: &Context<'_>) -> VecDeque<HandedFrame> {
         let mut state = self.state();
         let count = state.frames.len().min(BATCH);
-        if !state.queues.is_empty() || state.is_closed {
+        if !state.queues.is_empty() || !state.neighbors.is_empty() || state.is_closed {
             // They came after the task had looked.
             cx.waker().wake_by_ref();
         } else if count == 0 {
@@ -78,6 +84,15 @@ impl Lane {
     fn give_queue(&self, queue: XdpQueue) {
         let mut state = self.state();
         state.queues.push(queue);
+        let receiver = state.receiver.take();
+        drop(state);
+        receiver.into_iter().for_each(Waker::wake);
+    }
+
+    /// Answers a question of the thread.
+    pub(super) fn answer(&self, neighbor: IpAddr, link: LinkAddress) {
+        let mut state = self.state();
+        state.neighbors.push((neighbor, link));
         let receiver = state.receiver.take();
         drop(state);
         receiver.into_iter().for_each(Waker::wake);
@@ -130,8 +145,8 @@ pub(super) struct Lanes {
     has_ended: Vec<bool>,
     /// The counts of threads that have ended.
     ended: LaneCounts,
-    /// The frames that threads which have ended had received from queues, by their numbers.
-    received: Vec<u64>,
+    /// What threads which have ended had received and sent, by their numbers.
+    frames: Vec<ThreadFrames>,
     /// Queues that no thread receives from at the moment: the thread with the device takes them next.
     queues: Vec<XdpQueue>,
 }
@@ -145,7 +160,7 @@ impl Lanes {
             lanes,
             has_ended: vec![false; stacks as usize],
             ended: LaneCounts::default(),
-            received: vec![0; stacks as usize],
+            frames: vec![ThreadFrames::default(); stacks as usize],
             queues: Vec::new(),
         }
     }
@@ -179,7 +194,7 @@ impl Lanes {
     pub(super) fn remove(&mut self, lane: &Lane) {
         let place = lane.number as usize;
         let counts = lane.end();
-        self.received[place] += counts.received.frames;
+        self.frames[place].add(&counts);
         self.ended.add(&counts);
         self.queues.extend(lane.take_queues());
         self.lanes[place] = None;
@@ -193,18 +208,19 @@ impl Lanes {
         lane.filter(|lane| !lane.refuses_queues.load(Ordering::Relaxed))
     }
 
-    /// Takes the queues of other threads away from the thread with the device, and gives it those of threads that have
-    /// ended.
-    pub(super) fn move_queues(&mut self, here: &Queues) {
+    /// Takes the queues of other threads away from the thread with the device, and returns those that it has to receive
+    /// from now, such as those of threads that have ended.
+    pub(super) fn move_queues(&mut self, here: &Queues) -> Vec<XdpQueue> {
         self.queues
             .extend(here.take(|queue| self.of_queue(queue).is_some()));
+        let mut left = Vec::new();
         for queue in mem::take(&mut self.queues) {
             match self.of_queue(queue.number()) {
                 Some(lane) => lane.give_queue(queue),
-                // What cannot be watched now is tried again at the next change.
-                None => self.queues.extend(here.add(queue).err()),
+                None => left.push(queue),
             }
         }
+        left
     }
 
     /// Keeps queues that a thread has given back until the thread with the device moves them.
@@ -217,17 +233,14 @@ impl Lanes {
         self.queues.clear();
     }
 
-    /// The frames that each thread has received, if that with the device has received `first`.
-    pub(super) fn received(&self, first: u64) -> Vec<u64> {
-        let each = self.received.iter().zip(&self.lanes);
-        let mut received: Vec<u64> = each
-            .map(|(before, lane)| {
-                let lane = lane.as_ref();
-                before + lane.map_or(0, |lane| lane.counts().received.frames)
-            })
-            .collect();
-        received[0] += first;
-        received
+    /// The frames of each thread, if `first` are those of the thread with the device.
+    pub(super) fn frames(&self, first: ThreadFrames) -> Vec<ThreadFrames> {
+        let mut frames = self.frames.clone();
+        for lane in self.present() {
+            frames[lane.number as usize].add(&lane.counts());
+        }
+        frames[0] = first;
+        frames
     }
 
     /// What the stacks of all threads have done.
@@ -245,6 +258,10 @@ pub(super) struct LaneCounts {
     pub(super) tcp: TcpReport,
     /// Frames that were lost in its queues.
     pub(super) lost: u64,
+    /// Frames that it has sent by its queues.
+    pub(super) sent: u64,
+    /// Those of them that the link refused.
+    pub(super) refused: u64,
 }
 
 impl LaneCounts {
@@ -252,6 +269,15 @@ impl LaneCounts {
         self.received.add(&more.received);
         self.tcp.add(&more.tcp);
         self.lost += more.lost;
+        self.sent += more.sent;
+        self.refused += more.refused;
+    }
+}
+
+impl ThreadFrames {
+    fn add(&mut self, counts: &LaneCounts) {
+        self.received += counts.received.frames;
+        self.sent += counts.sent;
     }
 }
 
@@ -261,6 +287,8 @@ pub(super) enum Leaving {
     Datagram(Vec<u8>),
     /// From the stack of a thread with connections.
     Packet(Frame),
+    /// The question of the thread with this number for the link address of a neighbor.
+    Question(u32, IpAddr),
 }
 
 /// The thread's end of its lane, in place of a device. Dropping it gives the lane back.
@@ -269,6 +297,8 @@ pub(super) struct LaneEnd {
     shared: Arc<Shared>,
     lane: Arc<Lane>,
     queues: Queues,
+    /// Whether frames wait for room in a queue, and not in that of the thread with the device.
+    waits_for_queue: Cell<bool>,
 }
 
 impl LaneEnd {
@@ -278,6 +308,7 @@ impl LaneEnd {
             shared,
             lane,
             queues: Queues::default(),
+            waits_for_queue: Cell::new(false),
         }
     }
 
@@ -308,7 +339,7 @@ impl LaneEnd {
     /// watched.
     pub(super) fn adopt_queues(&self) {
         for queue in self.lane.take_queues() {
-            if let Err(queue) = self.queues.add(queue) {
+            if let Err(queue) = self.queues.add(queue, Some(&self.shared.link)) {
                 self.lane.refuses_queues.store(true, Ordering::Relaxed);
                 self.shared.give_queues_back(vec![queue]);
             }
@@ -323,14 +354,41 @@ impl LaneEnd {
         }
     }
 
-    /// Queues packets for the thread with the device; returns their number.
-    pub(super) fn send(&self, packets: &VecDeque<Frame>) -> io::Result<usize> {
-        self.shared.send_batch(packets.iter().cloned())
+    /// Sends frames by a queue of this thread, or queues packets without link addresses for the thread with the device;
+    /// returns the number of those of the same kind as the first that were taken.
+    pub(super) fn send(&self, frames: &VecDeque<Frame>) -> io::Result<usize> {
+        let is_complete = frames.front().is_some_and(Frame::is_complete);
+        let run = frames.iter();
+        let run = run.take_while(|frame| frame.is_complete() == is_complete);
+        self.waits_for_queue.set(false);
+        if is_complete {
+            let parts = run.clone();
+            let parts = parts.map(|frame| (&frame.bytes[..], &frame.offload));
+            if let Some(sent) = self.queues.send(parts) {
+                self.waits_for_queue.set(sent.is_err());
+                return sent;
+            }
+        }
+        self.shared.send_batch(run.cloned())
     }
 
-    /// Ready if there is room for packets. Else the task is woken when there is.
+    /// Ready if there may be room for the frames that [`send`](Self::send) had none for. Else the task is woken when
+    /// there is.
     pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
-        self.shared.poll_room(cx)
+        match self.waits_for_queue.get() {
+            true => self.queues.poll_room(cx),
+            false => self.shared.poll_room(cx),
+        }
+    }
+
+    /// Asks the thread with the device for the link address of a neighbor.
+    pub(super) fn ask(&self, neighbor: IpAddr) {
+        self.shared.ask_for(self.lane.number, neighbor);
+    }
+
+    /// Takes the answers.
+    pub(super) fn take_neighbors(&self) -> Vec<(IpAddr, LinkAddress)> {
+        mem::take(&mut self.lane.state().neighbors)
     }
 
     /// Notes what the thread's stack has done so far.

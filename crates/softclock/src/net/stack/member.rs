@@ -61,8 +61,9 @@ impl StackShare {
     /// that one, and has TCP sockets, too; else it has UDP sockets.
     ///
     /// The runtime that opened the stack demultiplexes datagrams, and copies those for this runtime's sockets into their
-    /// channels. By AF_XDP on an interface of several queues, this runtime may receive from one of them itself. With [`NiLrp`](super::Architecture::NiLrp) the XDP program demultiplexes them into a ring for
-    /// each socket, which this runtime reads. The work of IP and UDP is done here, by the tasks that receive.
+    /// channels. By AF_XDP on an interface of several queues, this runtime may receive from one of them itself. With
+    /// [`NiLrp`](super::Architecture::NiLrp) the XDP program demultiplexes them into a ring for each socket, which this
+    /// runtime reads. The work of IP and UDP is done here, by the tasks that receive.
     ///
     /// # Errors
     /// [`StackError::Exists`] if the runtime has a stack or shares one, [`StackError::Gone`] if the stack has ended,

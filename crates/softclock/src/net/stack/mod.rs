@@ -142,9 +142,10 @@ pub struct StackOptions {
     /// threads.
     ///
     /// With AF_XDP on an interface of several queues, each thread receives from its own: those whose numbers, modulo the
-    /// number of threads, are its own number. Without, and from the queues of threads that are not there, the thread that
-    /// opened the stack receives. Frames for another thread are handed to it: a copy of each, in a queue of 2048. Frames
-    /// that find it full, or a thread that has not joined, are discarded and counted as [`DropReason::HandoverFull`].
+    /// number of threads, are its own number. It sends by the first of them. Without, and from the queues of threads that
+    /// are not there, the thread that opened the stack receives. Frames for another thread are handed to it: a copy of
+    /// each, in a queue of 2048. Frames that find it full, or a thread that has not joined, are discarded and counted as
+    /// [`DropReason::HandoverFull`].
     ///
     /// When a thread ends, its connections are reset, and other threads with a listener at the port accept those that
     /// the hash gives to it, until another runtime joins in its place.
@@ -365,8 +366,18 @@ pub struct StackReport {
     pub capture: Option<CaptureReport>,
     /// TCP: connections at present, segments, retransmissions, and handshakes.
     pub tcp: TcpReport,
-    /// The frames that each thread has received from the device or from its queues, by the numbers of the threads.
-    pub threads: Vec<u64>,
+    /// The frames of each thread, by the numbers of the threads.
+    pub threads: Vec<ThreadFrames>,
+}
+
+/// The frames that a thread has received from the device and sent by it, or by its own queues of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct ThreadFrames {
+    /// Frames that it has received.
+    pub received: u64,
+    /// Frames that it has sent.
+    pub sent: u64,
 }
 
 /// Why a stack cannot be opened, or has ended.

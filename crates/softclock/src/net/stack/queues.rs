@@ -1,4 +1,4 @@
-//! The queues of the interface that a thread receives from.
+//! The queues of the interface that a thread receives from, and sends by.
 //!
 //! The thread with the device opens all of them, and keeps the first. Each of the others goes to the thread whose number
 //! is that of the queue, modulo their number, while that thread is there; see [`Lanes`](super::lane::Lanes).
@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use softclock_core::{Clock, Instant, TriggerState};
-use softclock_linux::link::{Device, Received, Refused, XdpQueue};
+use softclock_linux::link::{Device, Link, Received, Refused, XdpQueue};
+use softclock_wire::packet::Offload;
 
 use crate::net::Kernel;
 use crate::runtime::sources::Direction;
@@ -26,10 +27,10 @@ struct Queue {
 }
 
 impl Queues {
-    /// Watches a queue; returns it if that is not possible.
-    pub(super) fn add(&self, queue: XdpQueue) -> Result<(), XdpQueue> {
+    /// Watches a queue, to receive from it and, with its link, to send by it; returns it if that is not possible.
+    pub(super) fn add(&self, queue: XdpQueue, link: Option<&Link>) -> Result<(), XdpQueue> {
         let number = queue.number();
-        let device = Rc::new(Device::of_queue(queue));
+        let device = Rc::new(Device::of_queue(queue, link));
         let added = self.watch(number, device.clone());
         added.map_err(|_| unwatched(device).expect("it was made of a queue"))
     }
@@ -72,6 +73,42 @@ impl Queues {
         let queues = self.0.borrow();
         let each = (queues.iter()).map(|queue| poll_device(&queue.device, cx, &mut on_frame));
         all(each)
+    }
+
+    /// Sends frames by the first queue, as [`Device::send_bytes`] does. `None` if there is no queue.
+    pub(super) fn send<'a>(
+        &self,
+        frames: impl Iterator<Item = (&'a [u8], &'a Offload)> + Clone,
+    ) -> Option<io::Result<usize>> {
+        self.with_first(|device| {
+            device.quiet_call(Direction::Write, |_| {
+                device.descriptor().send_bytes(frames.clone())
+            })
+        })
+    }
+
+    /// Whether the first queue may have room again after [`send`](Self::send) had none; else `cx` is woken when it has.
+    pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+        let room = |device: &Kernel<_>| device.registration().poll_ready(cx, Direction::Write);
+        self.with_first(room).unwrap_or(Poll::Ready(()))
+    }
+
+    pub(super) fn is_behind(&self) -> bool {
+        let is_behind = self.with_first(|device| device.descriptor().is_behind());
+        is_behind.unwrap_or(false)
+    }
+
+    pub(super) fn flush(&self) {
+        self.with_first(|device| device.descriptor().flush());
+    }
+
+    pub(super) fn take_refused(&self) -> u64 {
+        let refused = self.with_first(|device| device.descriptor().take_refused());
+        refused.unwrap_or(0)
+    }
+
+    fn with_first<R>(&self, f: impl FnOnce(&Kernel<Rc<Device>>) -> R) -> Option<R> {
+        self.0.borrow().first().map(|queue| f(&queue.device))
     }
 
     /// Counts frames that were lost since the last call.

@@ -12,7 +12,8 @@ struct Group {
     stacks: Vec<Host>,
     client: Host,
     now: Instant,
-    /// Whether each frame of the client comes to another stack in turn, as from the queues of a link.
+    /// Whether each frame of the client comes to another stack in turn, as from the queues of a link, and the stacks send by
+    /// such queues.
     has_queues: bool,
     /// The number of a stack that has ended: nothing moves to it or from it.
     ended: Option<usize>,
@@ -35,6 +36,15 @@ impl Group {
             has_queues: false,
             ended: None,
         }
+    }
+
+    fn with_queues(number: u32) -> Self {
+        let mut group = Self::new(number);
+        group.has_queues = true;
+        for stack in &mut group.stacks {
+            stack.set_sends(true);
+        }
+        group
     }
 
     /// Ends a stack, and lets the others know.
@@ -79,9 +89,18 @@ impl Group {
                 moved += 1;
             }
             for other in (1..self.stacks.len()).filter(|&other| self.ended != Some(other)) {
-                while let Some(frame) = self.stacks[other].next_frame() {
-                    self.stacks[0].forward(now, frame).unwrap();
+                while let Some(frame) = self.stacks[other].next_link_frame() {
+                    if frame.is_complete() {
+                        self.client.on_frame(now, now, frame.bytes, Verify::Yes);
+                    } else {
+                        self.stacks[0].forward(now, frame).unwrap();
+                    }
                     moved += 1;
+                }
+                while let Some(neighbor) = self.stacks[other].next_question() {
+                    if let Some(link) = self.stacks[0].link_address_of(now, neighbor) {
+                        self.stacks[other].on_neighbor(now, neighbor, link);
+                    }
                 }
             }
             for from in 0..self.stacks.len() {
@@ -139,8 +158,10 @@ fn each_connection_is_on_the_stack_that_the_hash_names() {
 }
 
 fn connections_are_where_the_hash_says(has_queues: bool) {
-    let mut group = Group::new(3);
-    group.has_queues = has_queues;
+    let mut group = match has_queues {
+        true => Group::with_queues(3),
+        false => Group::new(3),
+    };
     let listeners = group.listen(80);
     let server = SocketAddr::from(([10, 0, 0, 1], 80));
     let now = group.now;
@@ -233,8 +254,7 @@ fn a_port_without_a_listener_is_refused_by_each_stack() {
 /// Any stack may receive what is for the stack with the link.
 #[test]
 fn what_is_not_tcp_goes_to_the_stack_with_the_link() {
-    let mut group = Group::new(3);
-    group.has_queues = true;
+    let mut group = Group::with_queues(3);
     let echo = group.stacks[0].bind("0.0.0.0:7".parse().unwrap()).unwrap();
     let client = group.client.bind("0.0.0.0:0".parse().unwrap()).unwrap();
     let server = SocketAddr::from(([10, 0, 0, 1], 7));
@@ -263,6 +283,76 @@ fn what_is_not_tcp_goes_to_the_stack_with_the_link() {
         "the request for the link address"
     );
     assert_eq!(answers.skip(1).sum::<u64>(), 0);
+}
+
+/// A stack with a queue sends by it once it knows the neighbor, and asks again while it sends.
+#[test]
+fn a_stack_with_a_queue_sends_by_itself() {
+    let mut group = Group::with_queues(2);
+    let listeners = group.listen(80);
+    let server = SocketAddr::from(([10, 0, 0, 1], 80));
+    let now = group.now;
+    for _ in 0..20 {
+        group.client.tcp_connect(now, None, server, None).unwrap();
+    }
+    group.settle();
+    let now = group.now;
+    let (id, _) = group.stacks[1].tcp_accept(now, listeners[1]).unwrap();
+    let mut asked = 0;
+    // Whether a segment leaves by the queue.
+    let mut send = |group: &mut Group| {
+        // Until the client has read the segment before, and has acknowledged it.
+        for _ in 0..3 {
+            group.now += ms(50);
+            group.settle();
+        }
+        let now = group.now;
+        let [first, second] = &mut group.stacks[..] else {
+            unreachable!("two stacks");
+        };
+        let piece = b"piece".as_slice().into();
+        second.tcp_write(now, id, piece).unwrap();
+        let frame = second.next_link_frame().unwrap();
+        let is_complete = frame.is_complete();
+        match is_complete {
+            true => group.client.on_frame(now, now, frame.bytes, Verify::Yes),
+            false => first.forward(now, frame).unwrap(),
+        }
+        while let Some(neighbor) = second.next_question() {
+            asked += 1;
+            let link = first.link_address_of(now, neighbor).unwrap();
+            second.on_neighbor(now, neighbor, link);
+        }
+        is_complete
+    };
+    assert!(send(&mut group));
+    let sent = |group: &Group| {
+        group
+            .stacks
+            .iter()
+            .map(|stack| stack.counts().frames_sent)
+            .collect()
+    };
+    let before: Vec<_> = sent(&group);
+    for _ in 0..60 {
+        assert!(send(&mut group));
+    }
+    let after: Vec<_> = sent(&group);
+    // The first stack looks whether the neighbor is still there.
+    assert!(
+        after[1] >= before[1] + 60 && after[0] <= before[0] + 5,
+        "{before:?} {after:?}"
+    );
+
+    // Without a queue, and without an answer, packets go by the stack with the link.
+    group.stacks[1].set_sends(false);
+    assert!(!send(&mut group));
+    group.stacks[1].set_sends(true);
+    assert!(send(&mut group));
+    group.now += ms(2000);
+    assert!(!send(&mut group));
+    assert!(send(&mut group));
+    assert!((5..40).contains(&asked), "{asked}");
 }
 
 /// The report of a router goes to the stack with the connection.

@@ -59,9 +59,10 @@ impl Driver {
 
     /// Captures a frame that leaves for the device, as the device sends it: cut into segments, with their checksums.
     pub(super) fn capture_sent(&self, frame: &Frame) {
-        // The thread with the device sends the frames of others, and captures them then.
+        // The thread with the device captures the packets of others that it completes.
         let running = self.running_capture();
-        let Some(capture) = running.filter(|_| !self.is_without_device()) else {
+        let leaves_here = !self.is_without_device() || frame.is_complete();
+        let Some(capture) = running.filter(|_| leaves_here) else {
             return;
         };
         let now = self.interface.runtime().clock.now();

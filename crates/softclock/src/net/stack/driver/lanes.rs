@@ -40,9 +40,14 @@ impl Driver {
     }
 
     /// Lets the stack know which threads have ended since the last call, and moves queues between the threads.
-    pub(super) fn look_at_group(&self) {
+    pub(super) fn look_at_group(&self, now: Instant) {
         if let Some(lane) = self.interface.lane() {
             lane.adopt_queues();
+            let mut stack = self.stack.borrow_mut();
+            stack.set_sends(lane.queues().len() > 0);
+            for (neighbor, link) in lane.take_neighbors() {
+                stack.on_neighbor(now, neighbor, link);
+            }
         }
         let Some(shared) = self.group() else {
             return;
@@ -51,12 +56,19 @@ impl Driver {
         if self.lane_changes.replace(changes) == changes {
             return;
         }
-        let mut lanes = shared.lanes();
         if self.interface.lane().is_none()
             && let Some(queues) = self.interface.queues()
         {
-            lanes.move_queues(queues);
+            // Not under the lock, since a trigger state is passed.
+            let left = shared.lanes().move_queues(queues);
+            let unwatched = left
+                .into_iter()
+                .filter_map(|queue| queues.add(queue, None).err());
+            let unwatched: Vec<_> = unwatched.collect();
+            // Tried again at the next change.
+            shared.lanes().take_back(unwatched);
         }
+        let lanes = shared.lanes();
         let mut stack = self.stack.borrow_mut();
         for (number, is_replaced) in lanes.ended() {
             stack.set_absent(number, true);
@@ -94,6 +106,17 @@ impl Driver {
         has_received
     }
 
+    /// Asks the thread with the device for the neighbors that this thread sends to by a queue of its own.
+    pub(super) fn ask_for_neighbors(&self) {
+        let Some(lane) = self.interface.lane() else {
+            return;
+        };
+        let mut stack = self.stack.borrow_mut();
+        while let Some(neighbor) = stack.next_question() {
+            lane.ask(neighbor);
+        }
+    }
+
     /// Notes what the stack of a thread without the device has done, for the report of the thread with it. `is_idle` if
     /// nothing has arrived.
     pub(super) fn publish_counts(&self, is_idle: bool) {
@@ -107,6 +130,8 @@ impl Driver {
             let more = self.interface.take_lost().unwrap_or(0);
             self.lost.set(self.lost.get() + more);
         }
+        let refused = self.refused.get() + self.interface.take_refused();
+        self.refused.set(refused);
         let stack = self.stack.borrow();
         let counts = stack.counts();
         lane.publish(LaneCounts {
@@ -121,6 +146,8 @@ impl Driver {
             },
             tcp: stack.tcp_report(),
             lost: self.lost.get(),
+            sent: counts.frames_sent,
+            refused: self.refused.get(),
         });
     }
 

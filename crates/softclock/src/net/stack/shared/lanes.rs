@@ -1,5 +1,6 @@
 //! The threads with connections, and the queues that they receive from.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -8,8 +9,8 @@ use softclock_linux::link::{Buffer, XdpQueue};
 use softclock_net::demux::HashKey;
 use softclock_net::stack::Stack;
 
-use super::{Shared, lock};
-use crate::net::stack::lane::{Lane, LaneEnd, Lanes};
+use super::{MOST_OUTGOING, Shared, lock};
+use crate::net::stack::lane::{Lane, LaneEnd, Lanes, Leaving};
 use crate::net::stack::random::random;
 use crate::runtime::inner::Inner;
 
@@ -17,6 +18,23 @@ impl Shared {
     /// The lanes of the threads with connections. Keep the lock for a moment only.
     pub(in super::super) fn lanes(&self) -> MutexGuard<'_, Lanes> {
         lock(&self.lanes)
+    }
+
+    /// Asks the thread with the device for the link address of a neighbor, if there is room for the question. It is
+    /// repeated if there is no answer.
+    pub(in super::super) fn ask_for(&self, thread: u32, neighbor: IpAddr) {
+        let mut outgoing = lock(&self.outgoing);
+        if outgoing.packets.len() >= MOST_OUTGOING {
+            return;
+        }
+        outgoing
+            .packets
+            .push_back(Leaving::Question(thread, neighbor));
+        let is_first = outgoing.packets.len() == 1;
+        drop(outgoing);
+        if is_first {
+            self.wake_driver();
+        }
     }
 
     /// Gives the current thread a stack with connections of its own, if there is one for it: the end of its lane, and

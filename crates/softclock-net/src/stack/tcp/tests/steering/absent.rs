@@ -52,8 +52,10 @@ fn the_flows_of_a_stack_that_has_ended_go_to_another_listener() {
 
 fn others_take_the_flows(has_queues: bool) {
     // The last stack has no listener, and is passed over when the one before it has ended.
-    let mut group = Group::new(4);
-    group.has_queues = has_queues;
+    let mut group = match has_queues {
+        true => Group::with_queues(4),
+        false => Group::new(4),
+    };
     let listeners: Vec<_> = group.stacks[..3].iter_mut().map(listen).collect();
     let before = connect(&mut group, 60);
     let of_stack: Vec<_> = (0..3)
@@ -114,8 +116,10 @@ fn connections_stay_where_they_are_when_a_stack_begins_again() {
 }
 
 fn connections_stay(has_queues: bool) {
-    let mut group = Group::new(3);
-    group.has_queues = has_queues;
+    let mut group = match has_queues {
+        true => Group::with_queues(3),
+        false => Group::new(3),
+    };
     let listeners: Vec<_> = group.stacks.iter_mut().map(listen).collect();
     group.end(1);
     let early = connect(&mut group, 40);
