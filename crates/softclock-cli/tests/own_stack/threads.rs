@@ -118,10 +118,11 @@ fn frames_of_queues(lab: &Lab) -> Vec<u64> {
 #[test]
 fn all_queues_of_a_link_are_served() {
     softclock_testing::require!("ethtool");
-    for threads in ["1", "2"] {
+    for threads in ["1", "2", "3", "4"] {
         let lab = lab!(@ Lab::with_queues(Carrier::Xdp, 3));
         let before = lab.link_state();
-        let server = lab.serve(&["--threads", threads]);
+        lab.server.run("ip link set lo up").expect("a link");
+        let server = lab.serve(&["--threads", threads, "--metrics", "127.0.0.1:9180"]);
         lab.assert_serves();
         // The client's kernel chooses the queue by the ports of the connection.
         for _ in 0..60 {
@@ -136,6 +137,19 @@ fn all_queues_of_a_link_are_served() {
         let frames = frames_of_queues(&lab);
         assert_eq!(frames.len(), 3, "{frames:?}");
         assert!(frames.iter().all(|&frames| frames > 10), "{frames:?}");
+        // Each thread receives from queues of its own, and sends by them.
+        let receiving = threads.parse::<u32>().expect("a number").min(3);
+        for thread in 0..receiving {
+            let name = "softclock_stack_thread_frames_total";
+            for direction in ["received", "sent"] {
+                let labels = format!("{{thread=\"{thread}\",direction=\"{direction}\"}}");
+                let frames = metric(&lab, &format!("{name}{labels}"));
+                assert!(
+                    frames > 10.0,
+                    "{thread} of {threads}, {direction}: {frames}"
+                );
+            }
+        }
         lab.run_at_client("ping -c 3 -i 0.2 10.78.0.2");
         server.kill();
         eventually(|| lab.link_state() == before);

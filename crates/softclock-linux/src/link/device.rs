@@ -8,7 +8,7 @@ use softclock_wire::packet::Offload;
 
 use super::{
     Buffer, Copies, Link, PacketSocket, Received, Refused, Tap, XdpDevice, XdpError, XdpFilter,
-    XdpMemory, XdpSettings, XdpSocket,
+    XdpMemory, XdpQueue, XdpSettings, XdpSocket,
 };
 use crate::bpf::{Attachment, shut_ingress};
 
@@ -154,6 +154,19 @@ impl Device {
             Ok(Self::Xdp(Box::new(device)))
         };
         sockets.into_iter().map(device).collect()
+    }
+
+    /// A device to receive from a queue, and to send by it if its link is given.
+    pub fn of_queue(queue: XdpQueue, link: Option<&Link>) -> Self {
+        Self::Xdp(Box::new(XdpDevice::of_queue(queue, link, BUFFER_BYTES)))
+    }
+
+    /// Makes the queue of a device by AF_XDP ready for another thread; `None` if it is none.
+    pub fn into_queue(self) -> Option<XdpQueue> {
+        match self {
+            Self::Xdp(device) => Some(device.into_queue()),
+            Self::Packet(..) | Self::Tap(_) => None,
+        }
     }
 
     fn of_xdp(socket: Result<XdpSocket, XdpError>, link: &Link) -> Result<Self, DeviceError> {

@@ -60,7 +60,7 @@ pub use packet_socket::PacketSocket;
 #[cfg(feature = "experiments")]
 pub use polling::{PollSettings, Poller, Polling};
 pub use tap::Tap;
-pub use xdp_device::XdpDevice;
+pub use xdp_device::{XdpDevice, XdpQueue};
 #[cfg(feature = "experiments")]
 pub use xdp_socket::SharedXdpSocket;
 pub use xdp_socket::{

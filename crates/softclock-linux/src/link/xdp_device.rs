@@ -28,7 +28,7 @@ impl XdpDevice {
     /// Opens the socket for frames with pending segmentation, if that is of use.
     ///
     /// # Errors
-    /// Those of [`PacketSocket::open`].
+    /// Those of [`PacketSocket::open`](super::PacketSocket::open).
     pub(super) fn with_long(socket: XdpSocket, link: &Link, buffer: usize) -> io::Result<Self> {
         let long = match socket.is_copied() {
             true => LongFrames::open(link, buffer)?,
@@ -38,6 +38,23 @@ impl XdpDevice {
             long,
             ..Self::new(socket)
         })
+    }
+
+    /// Opens the socket for frames with pending segmentation if the link is given. Without it, as after an error, they
+    /// leave segment by segment.
+    pub(super) fn of_queue(queue: XdpQueue, link: Option<&Link>, buffer: usize) -> Self {
+        let socket = *queue.0;
+        let link = link.filter(|_| socket.is_copied());
+        let long = link.and_then(|link| LongFrames::open(link, buffer).ok());
+        Self {
+            long: long.unwrap_or(LongFrames::NONE),
+            ..Self::new(socket)
+        }
+    }
+
+    /// Ends the socket for frames with pending segmentation.
+    pub(super) fn into_queue(self) -> XdpQueue {
+        XdpQueue(Box::new(self.socket))
     }
 
     /// Whether frames with pending segmentation leave whole.
@@ -75,6 +92,18 @@ impl XdpDevice {
     ) -> io::Result<usize> {
         let is_behind = || self.socket.is_behind();
         (self.long).send_among(frames, is_behind, |run| self.socket.send(run))
+    }
+}
+
+/// A queue of a link by AF_XDP, on its way to the thread that will receive from it. The frames that arrive meanwhile wait
+/// in its socket.
+#[derive(Debug)]
+pub struct XdpQueue(Box<XdpSocket>);
+
+impl XdpQueue {
+    /// The number of the queue.
+    pub const fn number(&self) -> u32 {
+        self.0.queue()
     }
 }
 

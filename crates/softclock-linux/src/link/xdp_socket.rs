@@ -75,6 +75,7 @@ pub struct XdpSocket {
     /// Whether the kernel copies frames (copy mode). Such frames may come from another link of this machine, and so
     /// have partial checksums.
     is_copied: bool,
+    queue: u32,
     lost: Cell<u64>,
 }
 
@@ -261,6 +262,11 @@ impl XdpSocket {
         )
     }
 
+    /// The number of the queue that the socket receives from and sends by.
+    pub const fn queue(&self) -> u32 {
+        self.queue
+    }
+
     /// Whether the kernel copies frames.
     pub(super) const fn is_copied(&self) -> bool {
         self.is_copied
@@ -393,6 +399,7 @@ impl Bound {
             sending: RefCell::new(self.sending),
             chunks: self.chunks,
             is_copied: self.is_copied,
+            queue: self.queue,
             lost: Cell::new(0),
         }
     }

@@ -9,7 +9,7 @@ use softclock_core::Instant;
 use softclock_wire::packet::{ARP, ICMPV6};
 
 use super::output::Outgoing;
-use super::{Frame, Stack, Steering};
+use super::{Frame, Stack};
 use crate::checksum::Addresses;
 use crate::drops::DropReason;
 use crate::ip::{Packet, arp, ndisc};
@@ -21,8 +21,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// in their caches. Call it when the stack begins to use the link. [`on_timer`](Self::on_timer) repeats the
     /// announcement once, as the first may be lost.
     pub fn announce(&mut self, now: Instant) {
-        let has_no_link = |steering: &Steering| steering.has_no_link();
-        if self.settings.asks_caller || self.settings.steering.as_ref().is_some_and(has_no_link) {
+        if self.settings.asks_caller || self.has_no_link() {
             return;
         }
         self.announce_once();
@@ -196,6 +195,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Takes the link address of a neighbor, which the caller has found or which has changed. News of neighbors that
     /// the stack has not asked for is ignored.
     pub fn on_neighbor(&mut self, now: Instant, neighbor: IpAddr, link: LinkAddress) {
+        if self.has_no_link() {
+            self.hops.learn(now, neighbor, link);
+            return;
+        }
         let answer = Answer {
             is_solicited: true,
             is_override: true,

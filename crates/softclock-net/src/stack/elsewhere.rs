@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use core::ops::Deref;
 
 use super::Stack;
+use super::absent::Route;
 use super::endpoint::{Arrived, Datagram, Memory, RingFrame};
 use crate::demux::{Class, Transport, classify};
 use crate::drops::{DropReason, Drops};
@@ -126,6 +127,7 @@ impl RingEndpoint<'_> {
             verify: frame.verify,
             is_own: false,
             is_counted: true,
+            route: Route::Direct,
         };
         arrived.into_datagram(self.routes)
     }

@@ -7,6 +7,7 @@ use core::ops::{Deref, Range};
 
 use softclock_core::Instant;
 
+use super::absent::Route;
 use super::slots::SlotId;
 use crate::channel::{Channel, Limits};
 use crate::checksum::Verify;
@@ -106,6 +107,8 @@ pub(super) struct Arrived<B> {
     pub(super) is_own: bool,
     /// Whether its verdict is counted, or shall not be: it is no frame of the device, or was demultiplexed before.
     pub(super) is_counted: bool,
+    /// How it has come to this stack, if several have the same addresses.
+    pub(super) route: Route,
 }
 
 impl<B: Deref<Target = [u8]>> Arrived<B> {
@@ -116,6 +119,7 @@ impl<B: Deref<Target = [u8]>> Arrived<B> {
             verify: self.verify,
             is_own: self.is_own,
             is_counted: self.is_counted,
+            route: self.route,
         }
     }
 }
@@ -138,6 +142,7 @@ impl<B: Deref<Target = [u8]>> Pending<B> {
                 verify: frame.verify,
                 is_own: frame.is_own,
                 is_counted: frame.is_counted,
+                route: frame.route,
             }),
             Waiting::Datagram(datagram) => Waiting::Datagram(Datagram {
                 source: datagram.source,

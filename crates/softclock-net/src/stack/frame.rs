@@ -17,6 +17,13 @@ pub struct Frame {
 }
 
 impl Frame {
+    /// Whether the frame has link addresses: those of a stack without the link have none before it is
+    /// [forwarded](super::Stack::forward), unless they leave by a queue of that stack.
+    pub fn is_complete(&self) -> bool {
+        let destination = self.bytes.first_chunk::<6>();
+        destination.is_some_and(|destination| *destination != [0; 6])
+    }
+
     /// The length of the longest IP packet that the frame becomes on the wire.
     pub(super) fn packet_bytes(&self) -> usize {
         let bytes = match self.offload.segmentation {

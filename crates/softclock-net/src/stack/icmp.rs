@@ -72,11 +72,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let Message::Error(error) = message else {
             return false;
         };
-        let other = self.stack_of_error(error);
-        if let Some(other) = other {
-            self.hand_over(other, frame.copied());
-        }
-        other.is_some()
+        let Some((other, route)) = self.stack_of_error(error, frame.route) else {
+            return false;
+        };
+        let mut copy = frame.copied();
+        copy.route = route;
+        self.hand_over(other, copy);
+        true
     }
 
     /// Handles an error about a packet which, as it says, the stack has sent. Only an endpoint that is connected to the

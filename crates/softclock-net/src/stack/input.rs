@@ -7,8 +7,9 @@ use core::ops::Deref;
 use softclock_core::Instant;
 use softclock_wire::packet::UDP;
 
-use super::endpoint::{Arrived, Datagram, Memory, Pending, Ring, RingFrame, Taken, Waiting};
-use super::tcp::TcpTarget;
+use super::absent::Route;
+use super::endpoint::{Arrived, Datagram, Memory, Pending, Taken, Waiting};
+use super::tcp::{TcpTarget, is_opening};
 use super::{Architecture, EndpointId, Stack};
 use crate::channel::{Full, Wakeup};
 use crate::checksum::Verify;
@@ -20,7 +21,7 @@ use crate::routes::{Destination, Routes};
 use crate::udp;
 
 /// The channel that the demultiplexer chooses for a frame.
-enum Target {
+pub(super) enum Target {
     /// The channel of an endpoint.
     Channel(EndpointId),
     /// A connection of TCP, a listener, or TIME-WAIT.
@@ -31,8 +32,8 @@ enum Target {
     Control,
     /// The channel of fragments.
     Fragments,
-    /// Another stack with the same addresses.
-    Stack(u32),
+    /// Another stack with the same addresses, and the frame's way to it.
+    Stack(u32, Route),
 }
 
 /// The receiver of a frame that waits for eager processing.
@@ -56,6 +57,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 verify,
                 is_own: false,
                 is_counted: false,
+                route: Route::Link,
             },
         );
     }
@@ -107,97 +109,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Takes the next packet of an endpoint whose frames the network interface demultiplexes
-    /// ([`Architecture::NiLrp`]), and does the protocols' work for it. `ring` takes the next frame out of the
-    /// endpoint's ring, if there is one.
-    ///
-    /// The endpoint's channel in the stack has what did not come in one frame to the endpoint alone: packets to a group
-    /// or to the stack itself, and those put together from fragments. Channel and ring take turns while both have
-    /// packets, so neither can keep the other waiting.
-    ///
-    /// A frame in the ring is demultiplexed again, since the interface may have put it there just before the ring
-    /// became this endpoint's, and since it looks neither at link addresses nor at the remote endpoint. A frame that
-    /// belongs elsewhere is handled as by [`on_frame`](Self::on_frame).
-    ///
-    /// Handles at most one packet.
-    pub fn receive_next(
-        &mut self,
-        now: Instant,
-        id: EndpointId,
-        ring: impl FnOnce() -> Option<RingFrame<B>>,
-    ) -> Taken<B> {
-        let Some(endpoint) = self.endpoints.get_mut(id.0) else {
-            return Taken::Nothing;
-        };
-        let is_channel_next = endpoint.is_channel_next;
-        if is_channel_next && let Some(waiting) = endpoint.channel.pop() {
-            endpoint.is_channel_next = false;
-            return self.finish(id, waiting).into();
-        }
-        if let Some(frame) = ring() {
-            endpoint.is_channel_next = true;
-            return self.on_ring_frame(now, id, frame).into();
-        }
-        match endpoint.channel.pop() {
-            Some(waiting) => self.finish(id, waiting).into(),
-            None => Taken::Nothing,
-        }
-    }
-
-    /// Handles a frame from the ring of an endpoint, and returns its datagram.
-    fn on_ring_frame(
-        &mut self,
-        now: Instant,
-        id: EndpointId,
-        frame: RingFrame<B>,
-    ) -> Option<Datagram<B>> {
-        self.counts.frames_received += 1;
-        let frame = Arrived {
-            memory: Memory::Frame(frame.bytes),
-            at: frame.arrived,
-            verify: frame.verify,
-            is_own: false,
-            is_counted: false,
-        };
-        match self.verdict(now, frame.memory.bytes()) {
-            Ok(Target::Channel(found)) if found == id => {
-                self.counts.to_channels += 1;
-                self.finish(id, Waiting::Frame(frame))
-            }
-            verdict => {
-                self.put(now, verdict, frame);
-                None
-            }
-        }
-    }
-
-    /// Counts frames that the network interface discarded since this ring was full: early discard.
-    pub fn on_discards(&mut self, ring: Ring, frames: u64) {
-        let counts = &mut self.counts;
-        counts.frames_received += frames;
-        let (counter, reason) = match ring {
-            Ring::Endpoint(_) => (&mut counts.to_channels, DropReason::ChannelFull),
-            Ring::Control => (&mut counts.to_control, DropReason::ControlFull),
-            Ring::Fragments => (&mut counts.to_fragments, DropReason::FragmentsFull),
-        };
-        *counter += frames;
-        self.drops.count_many(reason, frames);
-        if let Ring::Endpoint(id) = ring
-            && let Some(endpoint) = self.endpoints.get_mut(id.0)
-        {
-            endpoint.counts.drops.count_many(reason, frames);
-        }
-    }
-
-    /// Counts frames that were in the ring of an endpoint when it was closed.
-    pub fn on_ring_closed(&mut self, frames: u64) {
-        self.counts.frames_received += frames;
-        self.counts.to_channels += frames;
-        self.drops.count_many(DropReason::Closed, frames);
-    }
-
     /// Does the work that remains for a packet that an endpoint's receiver takes. Counts the packet.
-    fn finish(&mut self, id: EndpointId, waiting: Waiting<B>) -> Option<Datagram<B>> {
+    pub(super) fn finish(&mut self, id: EndpointId, waiting: Waiting<B>) -> Option<Datagram<B>> {
         let datagram = match waiting {
             Waiting::Datagram(datagram) => Ok(datagram),
             Waiting::Frame(frame) => frame.into_datagram(&self.routes),
@@ -246,19 +159,27 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Finds the channel of a frame and puts it there.
     pub(super) fn demultiplex(&mut self, now: Instant, frame: Arrived<B>) {
-        let verdict = self.verdict(now, frame.memory.bytes());
+        let verdict = self.verdict(now, &frame);
         self.put(now, verdict, frame);
     }
 
     /// Puts a frame into the channel that was found for it.
-    fn put(&mut self, now: Instant, verdict: Result<Target, DropReason>, mut frame: Arrived<B>) {
+    pub(super) fn put(
+        &mut self,
+        now: Instant,
+        verdict: Result<Target, DropReason>,
+        mut frame: Arrived<B>,
+    ) {
         self.count_verdict(&verdict, &mut frame);
         let is_eager = self.settings.architecture == Architecture::Bsd;
         match verdict {
             Ok(Target::Channel(id)) => self.accept(id, frame),
             Ok(Target::Tcp(target)) => self.tcp_accept_frame(now, target, frame),
             Ok(Target::Channels(flow)) => self.accept_for_all(&flow, frame),
-            Ok(Target::Stack(other)) => self.hand_over(other, frame),
+            Ok(Target::Stack(other, route)) => {
+                frame.route = route;
+                self.hand_over(other, frame);
+            }
             Ok(Target::Control) if is_eager => self.on_control(now, &frame),
             Ok(Target::Fragments) if is_eager => self.on_fragment(now, &frame),
             Ok(Target::Control) => {
@@ -282,7 +203,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let counts = &mut self.counts;
         let counter = match verdict {
             _ if frame.is_counted => return,
-            Ok(Target::Stack(_)) => return,
+            Ok(Target::Stack(..)) => return,
             Ok(Target::Channel(_) | Target::Tcp(_) | Target::Channels(_)) => {
                 &mut counts.to_channels
             }
@@ -294,13 +215,22 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         frame.is_counted = true;
     }
 
-    fn verdict(&mut self, now: Instant, frame: &[u8]) -> Result<Target, DropReason> {
+    pub(super) fn verdict(
+        &mut self,
+        now: Instant,
+        arrived: &Arrived<B>,
+    ) -> Result<Target, DropReason> {
+        let frame = arrived.memory.bytes();
         let (header, _) = Header::parse(frame)?;
         let is_group = header.destination.is_group();
         if header.destination != self.settings.link_address && !is_group {
             return Err(DropReason::OtherHost);
         }
-        let flow = match classify(frame)? {
+        let class = classify(frame)?;
+        if arrived.route == Route::Link && self.has_no_link() && !is_tcp(&class) {
+            return Ok(Target::Stack(0, Route::Common));
+        }
+        let flow = match class {
             Class::Flow(flow) => flow,
             Class::Fragment => return Ok(Target::Fragments),
             Class::Control(_) => return Ok(Target::Control),
@@ -308,7 +238,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         match self.routes.classify(flow.local.0) {
             // A packet to a single host has no business in a frame to several (RFC 1122, 3.3.6).
             Destination::Ours if is_group => Err(DropReason::NotOurAddress),
-            Destination::Ours if flow.transport == Transport::Tcp => self.tcp_verdict(now, &flow),
+            Destination::Ours if flow.transport == Transport::Tcp => {
+                self.tcp_verdict(now, &flow, arrived)
+            }
             Destination::Ours => {
                 let found = self.table.find(&flow).map(EndpointId);
                 let endpoint = found.filter(|&id| {
@@ -329,11 +261,21 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    fn tcp_verdict(&mut self, now: Instant, flow: &Flow) -> Result<Target, DropReason> {
-        if let Some(other) = self.stack_of(flow) {
-            return Ok(Target::Stack(other));
+    fn tcp_verdict(
+        &mut self,
+        now: Instant,
+        flow: &Flow,
+        arrived: &Arrived<B>,
+    ) -> Result<Target, DropReason> {
+        // Before the hash: a connection that this stack has taken for one that is absent stays here.
+        if let Some(target) = self.tcp_connection_of(flow) {
+            return Ok(Target::Tcp(target));
         }
-        match self.tcp_target(flow) {
+        let is_opening = || is_opening(arrived.memory.bytes());
+        if let Some((other, route)) = self.elsewhere(flow, arrived.route, is_opening) {
+            return Ok(Target::Stack(other, route));
+        }
+        match self.tcp_listener_of(flow) {
             Some(target) => Ok(Target::Tcp(target)),
             // The control channel answers by a reset. A flood to closed ports must not fill it.
             None if self.tcp_may_refuse(now) => Ok(Target::Control),
@@ -485,6 +427,10 @@ impl<B: Deref<Target = [u8]>> Arrived<B> {
             memory: self.memory,
         })
     }
+}
+
+fn is_tcp(class: &Class) -> bool {
+    matches!(class, Class::Flow(flow) if flow.transport == Transport::Tcp)
 }
 
 /// Refuses packets from the link that name one of the stack's own addresses, or a broadcast address, as their source.

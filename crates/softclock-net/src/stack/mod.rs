@@ -28,26 +28,32 @@
 //! | `counts.rs` | the counters of the stack |
 //! | `elsewhere.rs` | receivers in other threads, with rings of their own |
 //! | `input.rs` | from a frame to a channel, and from there to a datagram |
+//! | `rings.rs` | frames that the network interface demultiplexes |
 //! | `control.rs` | packets for the stack itself, or without an endpoint; timers |
 //! | `icmp.rs` | ICMP and ICMPv6: echo, errors |
 //! | `reassembly.rs` | fragments, and packets put together from them |
 //! | `discovery.rs` | ARP and neighbor discovery |
 //! | `slots.rs` | numbered entries |
 //! | `steering.rs` | several stacks with the same addresses |
+//! | `hops.rs` | neighbors that those without the link send to |
+//! | `absent.rs` | the flows of those that have ended |
 //! | `path_mtu.rs` | what routers have said about the lengths of packets |
 //! | `output.rs` | from a datagram to frames; routes and neighbors |
 
+mod absent;
 mod control;
 mod counts;
 mod discovery;
 mod elsewhere;
 mod endpoint;
 mod frame;
+mod hops;
 mod icmp;
 mod input;
 mod output;
 mod path_mtu;
 mod reassembly;
+mod rings;
 mod settings;
 mod slots;
 mod steering;
@@ -63,9 +69,11 @@ use core::ops::Deref;
 
 use softclock_core::Instant;
 
+use self::absent::Absences;
 use self::endpoint::{Arrived, Endpoint};
 pub use self::frame::Frame;
 use self::frame::Spare;
+use self::hops::Hops;
 use self::input::EagerTarget;
 use self::path_mtu::PathMtus;
 use self::slots::{SlotId, Slots};
@@ -148,12 +156,18 @@ pub struct Stack<B> {
     control: Channel<Arrived<B>>,
     /// Frames for other stacks, each with the number of its stack.
     handed: Channel<(u32, Arrived<B>)>,
+    /// Those of the other stacks that have ended.
+    absences: Absences,
     fragments: Channel<Arrived<B>>,
     reassembly: Reassembly,
     /// Packets that wait for the link addresses of their next hops: frames whose Ethernet header is not written yet.
     neighbors: Neighbors<Frame>,
     /// When the addresses are announced again.
     announce_again: Option<Instant>,
+    /// The neighbors of a stack without the link.
+    hops: Hops,
+    /// Whether a stack without the link has a queue to send by.
+    sends: bool,
     /// Neighbors whose link addresses the caller has to find.
     questions: VecDeque<IpAddr>,
     path_mtus: PathMtus,
@@ -219,10 +233,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             ip_queue: Channel::new(settings.ip_queue),
             control: Channel::new(settings.control),
             handed: Channel::new(settings.ip_queue),
+            absences: Absences::default(),
             fragments: Channel::new(settings.fragments),
             reassembly: Reassembly::new(settings.reassembly),
             neighbors: Neighbors::new(settings.neighbors),
             announce_again: None,
+            hops: Hops::default(),
+            sends: false,
             questions: VecDeque::new(),
             path_mtus: PathMtus::new(settings.path_mtu_lifetime),
             tcp: Tcp::new(&settings.tcp, key),
@@ -387,7 +404,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.neighbors_on_timer(now);
         }
         let frame = self.leaving.pop_front()?;
-        self.counts.frames_sent += 1;
+        // The stack with the link counts those that it completes.
+        let is_sent = frame.is_complete() || !self.has_no_link();
+        self.counts.frames_sent += u64::from(is_sent);
         Some(frame)
     }
 

@@ -9,8 +9,9 @@ use core::ops::Deref;
 use softclock_core::Instant;
 use softclock_wire::packet::{IPV4, IPV6, UDP};
 
+use super::absent::Route;
 use super::endpoint::{Arrived, Memory};
-use super::{BindError, EndpointId, Frame, Stack, Steering};
+use super::{BindError, EndpointId, Frame, Stack};
 use crate::checksum::{Addresses, Verify};
 use crate::drops::DropReason;
 use crate::ip;
@@ -293,9 +294,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         to: Option<LinkAddress>,
     ) -> Result<(), SendError> {
         let frame = frame.into();
-        let has_no_link = |steering: &Steering| steering.has_no_link();
-        if self.settings.steering.as_ref().is_some_and(has_no_link) {
-            return self.send_up(outgoing, frame);
+        if self.has_no_link() {
+            return self.send_up(now, outgoing, frame);
         }
         let destination = outgoing.addresses.destination;
         if self.routes.classify(destination) == Destination::Ours {
@@ -388,6 +388,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 verify: Verify::Trusted,
                 is_own: true,
                 is_counted: true,
+                route: Route::Direct,
             },
         );
     }

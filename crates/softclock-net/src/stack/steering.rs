@@ -1,15 +1,19 @@
 //! Several stacks with the same addresses, each in a thread of its own: the hash of a flow names the stack that has the
 //! connection, so that all its segments go there, whichever stack receives them.
 //!
-//! One of the stacks has the link. It hands the segments of others over by [`next_handed`](Stack::next_handed), and
-//! they take them by [`on_handed`](Stack::on_handed). The others send by it: their [frames](Stack::next_link_frame)
-//! have no link addresses, and it completes them in [`forward`](Stack::forward).
+//! One of the stacks has the link. Each hands the segments of others over by [`next_handed`](Stack::next_handed), and
+//! they take them by [`on_handed`](Stack::on_handed). The others send by the stack with the link: their
+//! [frames](Stack::next_link_frame) have no link addresses, and it completes them in [`forward`](Stack::forward). With a
+//! queue of their own they send by it what they have link addresses for ([`set_sends`](Stack::set_sends)). They may
+//! receive some of the link's frames, such as those of one of its queues, by [`on_frame`](Stack::on_frame): what is no
+//! segment of TCP then goes to the stack with the link.
 
 use alloc::vec::Vec;
 use core::ops::Deref;
 
 use softclock_core::Instant;
 
+use super::absent::Route;
 use super::endpoint::{Arrived, Memory};
 use super::output::{Outgoing, SendError};
 use super::{Frame, Stack, TcpSettings};
@@ -56,6 +60,7 @@ pub struct HandedFrame {
     verify: Verify,
     is_own: bool,
     is_counted: bool,
+    route: Route,
 }
 
 impl Steering {
@@ -82,6 +87,11 @@ impl Steering {
         self.stacks
     }
 
+    /// The number of this stack.
+    pub(super) const fn own(&self) -> u32 {
+        self.own
+    }
+
     /// Whether this stack has the connection.
     pub(super) fn is_own(&self, flow: &Flow) -> bool {
         self.stack_of(flow) == self.own
@@ -94,6 +104,11 @@ impl Steering {
 }
 
 impl<B: Deref<Target = [u8]>> Handed<B> {
+    /// Whether the frame is for the stack with the link as it is no segment of TCP.
+    pub const fn is_common(&self) -> bool {
+        matches!(self.0.route, Route::Common)
+    }
+
     /// Copies the frame.
     pub fn copied(&self) -> HandedFrame {
         let frame = &self.0;
@@ -103,7 +118,15 @@ impl<B: Deref<Target = [u8]>> Handed<B> {
             verify: frame.verify,
             is_own: frame.is_own,
             is_counted: frame.is_counted,
+            route: frame.route,
         }
+    }
+}
+
+impl HandedFrame {
+    /// Whether the frame has a verdict already.
+    pub const fn is_counted(&self) -> bool {
+        self.is_counted
     }
 }
 
@@ -128,8 +151,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.drops.count(DropReason::HandoverFull);
     }
 
-    /// Takes a frame that the stack with the link has handed over, as [`on_frame`](Self::on_frame) does one of the
-    /// link. The stack with the link has counted it as received; its verdict is counted here.
+    /// Takes a frame that another stack has handed over, as [`on_frame`](Self::on_frame) does one of the link. The other
+    /// stack has counted it as received; its verdict is counted here.
     pub fn on_handed(&mut self, now: Instant, frame: HandedFrame) {
         self.tcp_at(now);
         self.enqueue(
@@ -140,6 +163,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 verify: frame.verify,
                 is_own: frame.is_own,
                 is_counted: frame.is_counted,
+                route: frame.route,
             },
         );
     }
@@ -167,25 +191,52 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Ok(())
     }
 
-    /// Puts a packet for the stack with the link into the queue.
-    pub(super) fn send_up(&mut self, outgoing: &Outgoing, frame: Frame) -> Result<(), SendError> {
+    /// Sends a packet by a queue of this stack, if it has one and knows the neighbor; else by the stack with the link.
+    pub(super) fn send_up(
+        &mut self,
+        now: Instant,
+        outgoing: &Outgoing,
+        frame: Frame,
+    ) -> Result<(), SendError> {
         let destination = outgoing.addresses.destination;
         let hop: Option<NextHop> = self.routes.next_hop(destination);
         if hop.is_none() && self.routes.classify(destination) != Destination::Ours {
             return Err(SendError::NoRoute);
         }
+        if self.sends
+            && let Some(NextHop::Neighbor(neighbor)) = hop
+        {
+            let (link, asks) = self.hops.find(now, neighbor);
+            if asks {
+                self.questions.push_back(neighbor);
+            }
+            if let Some(link) = link {
+                self.send_frame(link, frame);
+                return Ok(());
+            }
+        }
         self.queue_frame(frame);
         Ok(())
     }
 
-    /// The other stack that has the connection of a flow.
-    pub(super) fn stack_of(&self, flow: &Flow) -> Option<u32> {
-        let steering = self.settings.steering.as_ref()?;
-        (!steering.is_own(flow)).then(|| steering.stack_of(flow))
+    /// Whether another stack has the link.
+    pub(super) fn has_no_link(&self) -> bool {
+        let steering = self.settings.steering.as_ref();
+        steering.is_some_and(Steering::has_no_link)
     }
 
-    /// The other stack that has the connection which an ICMP error is about.
-    pub(super) fn stack_of_error(&self, error: &ErrorMessage<'_>) -> Option<u32> {
+    /// Whether the hash names another stack for a flow.
+    pub(super) fn is_named_elsewhere(&self, flow: &Flow) -> bool {
+        let steering = self.settings.steering.as_ref();
+        steering.is_some_and(|steering| !steering.is_own(flow))
+    }
+
+    /// The other stack that has the connection which an ICMP error is about, or may have it.
+    pub(super) fn stack_of_error(
+        &self,
+        error: &ErrorMessage<'_>,
+        route: Route,
+    ) -> Option<(u32, Route)> {
         let addresses = error.quoted.addresses;
         let (local, remote) = error.quoted.ports?;
         let is_tcp = error.quoted.protocol == softclock_wire::packet::TCP;
@@ -194,7 +245,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             remote: (addresses.destination, remote),
             local: (addresses.source, local),
         };
-        self.stack_of(&flow).filter(|_| is_tcp)
+        if !is_tcp || self.tcp_connection_of(&flow).is_some() {
+            return None;
+        }
+        self.elsewhere(&flow, route, || false)
     }
 
     /// Keeps a frame for another stack, if there is room.

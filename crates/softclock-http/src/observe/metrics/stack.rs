@@ -54,6 +54,15 @@ fn packets(page: &mut MetricsPage, report: &StackReport) {
             ("sent", counts.frames_sent),
         ],
     );
+    let help =
+        "Frames that each thread received from the device and sent by it, or by its queues of it.";
+    page.family("softclock_stack_thread_frames_total", Counter, help);
+    for (number, frames) in report.threads.iter().enumerate() {
+        let number = number.to_string();
+        for (direction, frames) in [("received", frames.received), ("sent", frames.sent)] {
+            page.labelled(&[("thread", &number), ("direction", direction)], frames);
+        }
+    }
     page.by(
         "softclock_stack_verdicts_total",
         "Frames that the device delivered, by the verdict of the demultiplexer: to the channel of a socket, to that of \

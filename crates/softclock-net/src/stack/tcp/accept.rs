@@ -6,7 +6,8 @@ use core::ops::Deref;
 
 use softclock_core::Instant;
 
-use super::input::{Glance, Parsed};
+use super::glance::Glance;
+use super::input::Parsed;
 use super::{TcpEndpoint, TcpId, TcpListenSettings, TcpListenerId, TcpWoken};
 use crate::channel::Channel;
 use crate::demux::{InUse, Transport};

@@ -110,7 +110,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let free = ports.find(|port| {
             self.tcp.ports_given = self.tcp.ports_given.wrapping_add(1);
             let flow = flow(port);
-            let is_taken = self.stack_of(&flow).is_some()
+            let is_taken = self.is_named_elsewhere(&flow)
                 || self.table.find(&flow).is_some()
                 || self.tcp.time_wait.contains(&flow);
             (!is_taken).then_some(flow)
@@ -124,7 +124,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         flow: Flow,
         settings: Arc<Settings>,
     ) -> Result<TcpId, BindError> {
-        if self.stack_of(&flow).is_some() {
+        if self.is_named_elsewhere(&flow) {
             // Its segments would go to another stack.
             return Err(BindError::InUse);
         }

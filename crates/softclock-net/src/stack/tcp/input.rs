@@ -5,6 +5,7 @@ use core::ops::{Deref, Range};
 use softclock_core::Instant;
 use softclock_wire::packet::TCP;
 
+use super::glance::Glance;
 use super::{Interest, Listed, TcpEndpoint};
 use crate::channel::Full;
 use crate::checksum::{Addresses, Verify};
@@ -12,6 +13,7 @@ use crate::demux::{Flow, Transport};
 use crate::drops::DropReason;
 use crate::ip;
 use crate::link::Header as LinkHeader;
+use crate::stack::absent::Route;
 use crate::stack::endpoint::{Arrived, Memory};
 use crate::stack::input::{EagerTarget, check_source};
 use crate::stack::slots::SlotId;
@@ -19,7 +21,6 @@ use crate::stack::{Architecture, Stack};
 use crate::tcp::connection::{Arrival, Events};
 use crate::tcp::payload::Payload;
 use crate::tcp::segment::{self, Flags, Header, Options, Reply};
-use crate::tcp::seq::Seq;
 use crate::tcp::state::State;
 
 /// The place that the demultiplexer finds for a segment.
@@ -28,52 +29,6 @@ pub(in crate::stack) enum TcpTarget {
     Connection(SlotId),
     Listener(SlotId),
     TimeWait,
-}
-
-/// The fields of a header that decide how soon a segment must be processed. Not verified.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Glance {
-    pub(super) flags: Flags,
-    seq: Seq,
-    acknowledgment: Seq,
-    length: u32,
-}
-
-impl Glance {
-    /// Reads the fields of a frame that the demultiplexer has classified as a segment of TCP.
-    pub(super) fn of(frame: &[u8]) -> Option<Self> {
-        let packet = frame.get(LinkHeader::BYTES..)?;
-        let (start, end) = match *packet {
-            [first @ 0x40..=0x4f, _, l0, l1, ..] => {
-                let total = usize::from(u16::from_be_bytes([l0, l1]));
-                (usize::from(first & 15) * 4, total)
-            }
-            [0x60..=0x6f, _, _, _, l0, l1, TCP, ..] => {
-                (40, 40 + usize::from(u16::from_be_bytes([l0, l1])))
-            }
-            // Extension headers are rare.
-            _ => {
-                let parsed = ip::parse(packet).ok()?;
-                (
-                    parsed.header_bytes,
-                    parsed.header_bytes + parsed.payload.len(),
-                )
-            }
-        };
-        let bytes = packet.get(start..end)?;
-        let number = |at: usize| {
-            let number = bytes.get(at..at + 4)?.first_chunk()?;
-            Some(u32::from_be_bytes(*number))
-        };
-        let flags = number(12)? >> 16;
-        let header_bytes = (flags >> 12) as usize * 4;
-        Some(Self {
-            flags: Flags((flags & 0x1ff) as u16),
-            seq: Seq(number(4)?),
-            acknowledgment: Seq(number(8)?),
-            length: bytes.len().saturating_sub(header_bytes) as u32,
-        })
-    }
 }
 
 /// A segment that was parsed, and the place of its payload in the frame.
@@ -123,15 +78,25 @@ pub(super) const fn flow(addresses: Addresses, header: &Header) -> Flow {
 }
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
-    /// Finds the place of a segment for one of the stack's addresses.
-    pub(in crate::stack) fn tcp_target(&self, flow: &Flow) -> Option<TcpTarget> {
+    /// Finds the connection of a segment for one of the stack's addresses, or its rest in TIME-WAIT.
+    pub(in crate::stack) fn tcp_connection_of(&self, flow: &Flow) -> Option<TcpTarget> {
         if let Some(id) = self.table.find_connected(flow) {
             return Some(TcpTarget::Connection(id));
         }
-        if self.tcp.time_wait.contains(flow) {
-            return Some(TcpTarget::TimeWait);
-        }
+        let is_old = self.tcp.time_wait.contains(flow);
+        is_old.then_some(TcpTarget::TimeWait)
+    }
+
+    /// Finds the listener for a segment of no connection.
+    pub(in crate::stack) fn tcp_listener_of(&self, flow: &Flow) -> Option<TcpTarget> {
         self.table.find_bound(flow).map(TcpTarget::Listener)
+    }
+
+    /// Whether a handshake of the flow has begun at a listener of this stack.
+    pub(in crate::stack) fn has_half_open(&self, flow: &Flow) -> bool {
+        let listener = self.table.find_bound(flow);
+        let listening = listener.and_then(|id| self.tcp.listeners.get(id));
+        listening.is_some_and(|listening| listening.listener.has_half_open(flow))
     }
 
     /// Takes a segment that was demultiplexed. Lazily, it waits in a channel; else it is processed here
@@ -433,6 +398,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 verify: Verify::Yes,
                 is_own: false,
                 is_counted: true,
+                route: Route::Direct,
             },
         );
     }

@@ -28,6 +28,7 @@
 mod accept;
 mod arrivals;
 mod calls;
+mod glance;
 mod icmp;
 mod input;
 mod output;
@@ -62,6 +63,7 @@ use crate::tcp::settings::Settings;
 use crate::tcp::state::State;
 use crate::tcp::time_wait::TimeWaitTable;
 
+pub(super) use glance::is_opening;
 pub(super) use input::TcpTarget;
 pub use settings::{TcpListenSettings, TcpSettings};
 pub use tally::{TcpCounts, TcpReport};

@@ -294,6 +294,11 @@ impl<T: PartialEq> Listener<T> {
         self.half_open.len()
     }
 
+    /// Whether the handshake of this flow has begun.
+    pub fn has_half_open(&self, flow: &Flow) -> bool {
+        self.half_open.find(flow).is_some()
+    }
+
     /// The settings.
     pub const fn settings(&self) -> &ListenSettings {
         &self.settings

@@ -34,7 +34,7 @@ use super::open::HostParts;
 use super::received::{arrival, verification};
 use super::ring::RingChannel;
 use super::shared::{Shared, SharedSocket};
-use super::{StackError, StackReport};
+use super::{StackError, StackReport, ThreadFrames};
 use crate::net::common::Common;
 use crate::runtime::each_turn::{EachTurn, TurnEnd};
 use crate::runtime::inner::Inner;
@@ -53,7 +53,7 @@ pub(super) struct Parts {
     /// Reports the end of the link, if the device does not.
     pub(super) monitor: Option<LinkMonitor>,
     pub(super) stack: Stack<Buffer>,
-    pub(super) capture: Option<Capture>,
+    pub(super) capture: Option<Arc<Capture>>,
     /// If the stack shares the host's addresses.
     pub(super) host: Option<HostParts>,
 }
@@ -99,6 +99,9 @@ pub(crate) struct Driver {
     listeners: RefCell<HashMap<TcpListenerId, SourceId>>,
     /// Conditions of this thread's sockets that the runtime does not know yet.
     posts: RefCell<Vec<(SourceId, Readiness)>>,
+    /// The changes of the group of threads that the stack knows.
+    lane_changes: Cell<u32>,
+    turns_without_look: Cell<u32>,
     lost: Cell<u64>,
     refused: Cell<u64>,
     capture: Option<Arc<Capture>>,
@@ -175,9 +178,11 @@ impl Driver {
             connections: RefCell::default(),
             listeners: RefCell::default(),
             posts: RefCell::default(),
+            lane_changes: Cell::new(0),
+            turns_without_look: Cell::new(0),
             lost: Cell::new(0),
             refused: Cell::new(0),
-            capture: parts.capture.map(Arc::new),
+            capture: parts.capture,
             news,
             host: parts.host.map(Host::watch).transpose()?,
         }))
@@ -211,9 +216,7 @@ impl Driver {
         poll_fn(|cx| self.poll(cx, sleep.as_mut())).await;
         self.is_gone.set(true);
         self.post_end();
-        if let Some(shared) = self.shared.get() {
-            shared.close();
-        }
+        self.leave_group();
         self.ended.take().into_iter().for_each(Waker::wake);
     }
 
@@ -224,6 +227,7 @@ impl Driver {
         if self.poll_gone(cx).is_ready() {
             return Poll::Ready(());
         }
+        self.look_at_group(self.interface.runtime().clock.now());
         let received = self
             .interface
             .poll_receive(cx, |now, received| match received {
@@ -256,7 +260,8 @@ impl Driver {
         // Segments to the stack itself have arrived now.
         let has_more = self.stack.borrow().has_work();
         self.hand_over();
-        self.publish_counts();
+        self.ask_for_neighbors();
+        self.publish_counts(!has_received);
         self.sort_woken();
         let is_behind = has_received || has_more || processed == quota;
         self.backlog.on_turn(!is_behind);
@@ -451,14 +456,24 @@ impl Driver {
         self.count_discards();
         self.look_at_rings();
         let more = self.interface.take_lost().ok();
-        let lost = more.map(|more| self.lost.get() + more);
+        let mut lost = more.map(|more| self.lost.get() + more);
         self.lost.set(lost.unwrap_or(self.lost.get()));
         self.count_members();
         let stack = self.stack.borrow();
         let (mut counts, mut drops) = (stack.counts().clone(), stack.drops().clone());
         let mut tcp = stack.tcp_report();
+        let own = ThreadFrames {
+            received: counts.frames_received,
+            sent: counts.frames_sent,
+        };
+        let mut threads = vec![own];
+        let mut refused = refused;
         if let Some(shared) = self.shared.get() {
             let lanes = shared.lanes().counts();
+            threads = shared.lanes().frames(own);
+            refused += lanes.refused;
+            counts.frames_sent += lanes.sent;
+            lost = lost.map(|lost| lost + lanes.lost);
             counts.add_received(&lanes.received);
             drops.add(&lanes.received.drops);
             tcp.add(&lanes.tcp);
@@ -470,6 +485,7 @@ impl Driver {
             refused,
             capture: self.capture.as_ref().map(|capture| capture.report()),
             tcp,
+            threads,
         }
     }
 
@@ -513,6 +529,7 @@ impl Drop for Driver {
             self.flush();
             self.interface.flush();
         }
+        self.leave_group();
         // Other threads may still refer to it.
         self.finish_capture();
     }

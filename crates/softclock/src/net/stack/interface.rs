@@ -14,6 +14,7 @@ use softclock_linux::link::{
 use softclock_net::stack::{Frame, Ring};
 
 use super::lane::LaneEnd;
+use super::queues::{Queues, all, poll_device};
 use crate::net::Kernel;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
@@ -28,11 +29,18 @@ pub(super) enum Opened {
 
 /// The interface of a stack, watched by its runtime.
 pub(super) enum Interface {
-    /// At least one. The stack sends by the first.
-    Devices(Vec<Kernel<Device>>),
+    Devices(Devices),
     Channels(Channels),
     /// Another thread has the device.
     Lane(LaneEnd),
+}
+
+/// The device of a stack, or one for each queue.
+pub(super) struct Devices {
+    /// The stack sends by it.
+    first: Kernel<Device>,
+    /// The other queues that this thread receives from.
+    others: Queues,
 }
 
 /// The channels of NI-LRP: those of sockets are theirs, and the stack receives from the common ones.
@@ -60,7 +68,7 @@ impl Opened {
     /// Whether the kernel or the hardware cuts segments and completes checksums.
     pub(super) fn takes_offloads(&self) -> bool {
         match self {
-            Self::Devices(devices) => devices.iter().all(Device::takes_offloads),
+            Self::Devices(devices) => devices[0].takes_offloads(),
             Self::Channels(_, long) => long.are_taken(),
             Self::Lane(_) => false,
         }
@@ -71,10 +79,7 @@ impl Interface {
     /// Makes the current runtime watch an interface.
     pub(super) fn watch(opened: Opened) -> io::Result<Self> {
         match opened {
-            Opened::Devices(devices) => {
-                let watched = devices.into_iter().map(Kernel::new);
-                watched.collect::<io::Result<_>>().map(Self::Devices)
-            }
+            Opened::Devices(devices) => Devices::watch(devices).map(Self::Devices),
             Opened::Channels(channels, long) => Channels::watch(channels, long).map(Self::Channels),
             Opened::Lane(lane) => Ok(Self::Lane(lane)),
         }
@@ -82,7 +87,7 @@ impl Interface {
 
     pub(super) fn runtime(&self) -> &Rc<Inner> {
         match self {
-            Self::Devices(devices) => devices[0].runtime(),
+            Self::Devices(devices) => devices.first.runtime(),
             Self::Channels(Channels { common, .. }) => common[0].runtime(),
             Self::Lane(lane) => lane.runtime(),
         }
@@ -104,11 +109,20 @@ impl Interface {
         }
     }
 
-    /// The most frames that one call of [`poll_receive`](Self::poll_receive) passes on.
-    pub(super) const fn most_received(&self) -> usize {
+    /// The queues that this thread receives from, without the one that never moves to another.
+    pub(super) const fn queues(&self) -> Option<&Queues> {
         match self {
-            Self::Devices(devices) => devices.len() * BATCH,
-            Self::Lane(_) => BATCH,
+            Self::Devices(devices) => Some(&devices.others),
+            Self::Lane(lane) => Some(lane.queues()),
+            Self::Channels(_) => None,
+        }
+    }
+
+    /// The most frames that one call of [`poll_receive`](Self::poll_receive) passes on, with those of the lane.
+    pub(super) fn most_received(&self) -> usize {
+        let others = self.queues().map_or(0, Queues::len);
+        match self {
+            Self::Devices(_) | Self::Lane(_) => (1 + others) * BATCH,
             Self::Channels(Channels { common, .. }) => common.len() * BATCH,
         }
     }
@@ -122,18 +136,14 @@ impl Interface {
     ) -> Poll<io::Result<usize>> {
         match self {
             Self::Devices(devices) => {
-                let each = devices.iter().map(|device| {
-                    device.poll_call(cx, Direction::Read, TriggerState::Receive, |_| {
-                        let now = device.runtime().clock.now();
-                        device
-                            .descriptor()
-                            .receive(|received| on_frame(now, received))
-                    })
-                });
-                all(each)
+                let first = poll_device(&devices.first, cx, &mut on_frame);
+                all([first, devices.others.poll_receive(cx, on_frame)].into_iter())
             }
             Self::Channels(channels) => channels.poll_receive(cx, on_frame),
-            Self::Lane(lane) => lane.poll_end(),
+            Self::Lane(lane) => match lane.is_closed() {
+                true => Poll::Ready(Err(io::ErrorKind::NetworkDown.into())),
+                false => lane.queues().poll_receive(cx, on_frame),
+            },
         }
     }
 
@@ -143,8 +153,8 @@ impl Interface {
             .iter()
             .map(|frame| (&frame.bytes[..], &frame.offload));
         match self {
-            Self::Devices(devices) => devices[0].quiet_call(Direction::Write, |_| {
-                devices[0].descriptor().send_bytes(parts.clone())
+            Self::Devices(Devices { first, .. }) => first.quiet_call(Direction::Write, |_| {
+                first.descriptor().send_bytes(parts.clone())
             }),
             Self::Channels(channels) => {
                 let all = &channels.all;
@@ -158,7 +168,10 @@ impl Interface {
     /// has. The socket by which channels send is not watched, so that they try again after a pause.
     pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
         match self {
-            Self::Devices(devices) => devices[0].registration().poll_ready(cx, Direction::Write),
+            Self::Devices(devices) => {
+                let registration = devices.first.registration();
+                registration.poll_ready(cx, Direction::Write)
+            }
             Self::Channels(_) => Poll::Pending,
             Self::Lane(lane) => lane.poll_room(cx),
         }
@@ -166,25 +179,25 @@ impl Interface {
 
     pub(super) fn is_behind(&self) -> bool {
         match self {
-            Self::Devices(devices) => devices[0].descriptor().is_behind(),
+            Self::Devices(devices) => devices.first.descriptor().is_behind(),
             Self::Channels(channels) => channels.all.is_behind(),
-            Self::Lane(_) => false,
+            Self::Lane(lane) => lane.queues().is_behind(),
         }
     }
 
     pub(super) fn flush(&self) {
         match self {
-            Self::Devices(devices) => devices[0].descriptor().flush(),
+            Self::Devices(devices) => devices.first.descriptor().flush(),
             Self::Channels(channels) => channels.all.flush(),
-            Self::Lane(_) => {}
+            Self::Lane(lane) => lane.queues().flush(),
         }
     }
 
     pub(super) fn take_refused(&self) -> u64 {
         match self {
-            Self::Devices(devices) => devices[0].descriptor().take_refused(),
+            Self::Devices(devices) => devices.first.descriptor().take_refused(),
             Self::Channels(channels) => channels.all.take_refused(),
-            Self::Lane(_) => 0,
+            Self::Lane(lane) => lane.queues().take_refused(),
         }
     }
 
@@ -192,20 +205,20 @@ impl Interface {
     pub(super) fn take_lost(&self) -> io::Result<u64> {
         match self {
             Self::Devices(devices) => {
-                let lost = devices.iter().map(|device| device.descriptor().take_lost());
-                lost.sum()
+                let first = devices.first.descriptor().take_lost();
+                Ok(first? + devices.others.take_lost()?)
             }
             Self::Channels(Channels { common, .. }) => {
                 let lost = common.iter().map(|one| one.descriptor().channel());
                 lost.map(XdpChannel::take_lost).sum()
             }
-            Self::Lane(_) => Ok(0),
+            Self::Lane(lane) => lane.queues().take_lost(),
         }
     }
 
     pub(super) fn mechanism(&self) -> &'static str {
         match self {
-            Self::Devices(devices) => devices[0].descriptor().mechanism(),
+            Self::Devices(devices) => devices.first.descriptor().mechanism(),
             Self::Channels(_) => "xdp",
             Self::Lane(_) => "lane",
         }
@@ -214,16 +227,32 @@ impl Interface {
     /// Whether this error of [`poll_receive`](Self::poll_receive) means that the link is gone. A link that is down may
     /// come up again.
     pub(super) fn is_end(&self, link: &Link, error: &io::Error) -> bool {
-        if let Self::Lane(_) = self {
-            return true;
+        if let Self::Lane(lane) = self {
+            // The thread with the device watches the link.
+            return lane.is_closed();
         }
         if let Self::Devices(devices) = self
-            && let tap @ Device::Tap(_) = devices[0].descriptor()
+            && let tap @ Device::Tap(_) = devices.first.descriptor()
         {
             // It may have been moved to another namespace, where it cannot be looked up.
             return tap.is_deletion(error);
         }
         !link.exists()
+    }
+}
+
+impl Devices {
+    fn watch(devices: Vec<Device>) -> io::Result<Self> {
+        let mut devices = devices.into_iter();
+        let first = devices.next().ok_or(io::ErrorKind::InvalidInput)?;
+        let others = Queues::default();
+        for (number, device) in (1..).zip(devices) {
+            others.add_device(number, device)?;
+        }
+        Ok(Self {
+            first: Kernel::new(first)?,
+            others,
+        })
     }
 }
 
@@ -290,15 +319,6 @@ impl Channels {
         });
         all(each)
     }
-}
-
-/// The sum of what has been received, if anything has, or an error.
-fn all(each: impl Iterator<Item = Poll<io::Result<usize>>>) -> Poll<io::Result<usize>> {
-    each.fold(Poll::Pending, |before, received| match (before, received) {
-        (before, Poll::Pending) => before,
-        (Poll::Ready(Ok(before)), Poll::Ready(Ok(more))) => Poll::Ready(Ok(before + more)),
-        (_, received) => received,
-    })
 }
 
 impl CommonChannel {

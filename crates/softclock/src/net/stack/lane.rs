@@ -1,14 +1,22 @@
-//! Threads with connections of their own: the frames that the thread with the device hands to each of them.
+//! Threads with connections of their own: the frames that the others hand to each of them.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
+use std::mem;
+use std::net::IpAddr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use softclock_linux::link::BATCH;
+use softclock_linux::link::{BATCH, XdpQueue};
+use softclock_net::drops::DropReason;
+use softclock_net::link::LinkAddress;
 use softclock_net::stack::{Frame, HandedFrame, ReceiverCounts, TcpReport};
 
+use super::ThreadFrames;
+use super::queues::Queues;
 use super::shared::Shared;
 use crate::runtime::inner::Inner;
 
@@ -18,11 +26,17 @@ pub(super) struct Lane {
     pub(super) number: u32,
     state: Mutex<State>,
     counts: Mutex<LaneCounts>,
+    /// Whether the thread could not watch a queue, and gets no other.
+    refuses_queues: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     frames: VecDeque<HandedFrame>,
+    /// Queues of the interface that the thread has to receive from, and does not yet.
+    queues: Vec<XdpQueue>,
+    /// The link addresses of neighbors that the thread has asked for: one for each question.
+    neighbors: Vec<(IpAddr, LinkAddress)>,
     receiver: Option<Waker>,
     is_closed: bool,
 }
@@ -33,11 +47,15 @@ impl Lane {
             number,
             state: Mutex::default(),
             counts: Mutex::default(),
+            refuses_queues: AtomicBool::new(false),
         }
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.state().frames.len() >= MOST_FRAMES
+    /// Whether there is no room for a frame. Those that belong to no connection (`is_common`), such as a flood of datagrams,
+    /// leave half of the room to the others.
+    pub(super) fn is_full(&self, is_common: bool) -> bool {
+        let most = MOST_FRAMES >> u32::from(is_common);
+        self.state().frames.len() >= most
     }
 
     /// Queues a frame for which there is room, and wakes the driver of the thread.
@@ -49,14 +67,40 @@ impl Lane {
         receiver.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes frames, at most a batch; if there are none, the task is woken when there is one.
-    fn take(&self, cx: &Context<'_>) -> VecDeque<HandedFrame> {
+    /// Takes frames, at most a batch; if there are none, the task is woken when there is one, or other news of the lane.
+    pub(super) fn take(&self, cx: &Context<'_>) -> VecDeque<HandedFrame> {
         let mut state = self.state();
         let count = state.frames.len().min(BATCH);
-        if count == 0 {
+        if !state.queues.is_empty() || !state.neighbors.is_empty() || state.is_closed {
+            // They came after the task had looked.
+            cx.waker().wake_by_ref();
+        } else if count == 0 {
             state.receiver = Some(cx.waker().clone());
         }
         state.frames.drain(..count).collect()
+    }
+
+    /// Gives a queue of the interface to the thread.
+    fn give_queue(&self, queue: XdpQueue) {
+        let mut state = self.state();
+        state.queues.push(queue);
+        let receiver = state.receiver.take();
+        drop(state);
+        receiver.into_iter().for_each(Waker::wake);
+    }
+
+    /// Answers a question of the thread.
+    pub(super) fn answer(&self, neighbor: IpAddr, link: LinkAddress) {
+        let mut state = self.state();
+        state.neighbors.push((neighbor, link));
+        let receiver = state.receiver.take();
+        drop(state);
+        receiver.into_iter().for_each(Waker::wake);
+    }
+
+    /// Takes the queues that the thread has to receive from.
+    fn take_queues(&self) -> Vec<XdpQueue> {
+        mem::take(&mut self.state().queues)
     }
 
     /// Notes that the stack has ended.
@@ -64,6 +108,7 @@ impl Lane {
         let mut state = self.state();
         state.is_closed = true;
         state.frames.clear();
+        state.queues.clear();
         let receiver = state.receiver.take();
         drop(state);
         receiver.into_iter().for_each(Waker::wake);
@@ -75,33 +120,133 @@ impl Lane {
         counts.clone()
     }
 
+    /// Drops the frames that wait for a thread that ends; returns what the thread has done, without connections.
+    fn end(&self) -> LaneCounts {
+        let mut counts = self.counts();
+        counts.tcp = counts.tcp.ended();
+        for frame in self.state().frames.drain(..) {
+            counts.received.to_channels += u64::from(!frame.is_counted());
+            counts.received.drops.count(DropReason::Closed);
+        }
+        counts
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// The threads with connections of their own, besides that with the device.
+/// The threads with connections of their own.
 pub(super) struct Lanes {
-    /// By the numbers of their stacks, from 1 on; `None` for a thread that has not joined, or has ended.
-    pub(super) lanes: Vec<Option<Arc<Lane>>>,
+    /// By the numbers of their stacks; `None` for a thread that has not joined, or has ended. The first, that of the
+    /// thread with the device, is always there.
+    lanes: Vec<Option<Arc<Lane>>>,
+    /// Whether a thread with this number has ended.
+    has_ended: Vec<bool>,
     /// The counts of threads that have ended.
-    pub(super) ended: LaneCounts,
+    ended: LaneCounts,
+    /// What threads which have ended had received and sent, by their numbers.
+    frames: Vec<ThreadFrames>,
+    /// Queues that no thread receives from at the moment: the thread with the device takes them next.
+    queues: Vec<XdpQueue>,
 }
 
 impl Lanes {
+    /// Room for this number of threads, of which the first is there.
+    pub(super) fn new(stacks: u32) -> Self {
+        let mut lanes = vec![None; stacks as usize];
+        lanes[0] = Some(Arc::new(Lane::new(0)));
+        Self {
+            lanes,
+            has_ended: vec![false; stacks as usize],
+            ended: LaneCounts::default(),
+            frames: vec![ThreadFrames::default(); stacks as usize],
+            queues: Vec::new(),
+        }
+    }
+
     /// The lane of the stack with this number.
-    pub(super) fn of(&self, number: u32) -> Option<&Lane> {
-        let place = (number as usize).checked_sub(1)?;
-        self.lanes.get(place)?.as_deref()
+    pub(super) fn of(&self, number: u32) -> Option<&Arc<Lane>> {
+        self.lanes.get(number as usize)?.as_ref()
+    }
+
+    /// The lanes of the threads that are there.
+    pub(super) fn present(&self) -> impl Iterator<Item = &Arc<Lane>> {
+        self.lanes.iter().flatten()
+    }
+
+    /// The numbers of the threads that have ended, and whether another has taken their place.
+    pub(super) fn ended(&self) -> impl Iterator<Item = (u32, bool)> {
+        let each = self.has_ended.iter().zip(&self.lanes).enumerate();
+        let ended = each.filter(|(_, (has_ended, _))| **has_ended);
+        ended.map(|(number, (_, lane))| (number as u32, lane.is_some()))
+    }
+
+    /// Adds a thread, with the first number that is free.
+    pub(super) fn add(&mut self) -> Option<Arc<Lane>> {
+        let place = self.lanes.iter().position(Option::is_none)?;
+        let lane = Arc::new(Lane::new(place as u32));
+        self.lanes[place] = Some(lane.clone());
+        Some(lane)
+    }
+
+    /// Removes a thread that ends. What it had received from its queues waits in them.
+    pub(super) fn remove(&mut self, lane: &Lane) {
+        let place = lane.number as usize;
+        let counts = lane.end();
+        self.frames[place].add(&counts);
+        self.ended.add(&counts);
+        self.queues.extend(lane.take_queues());
+        self.lanes[place] = None;
+        self.has_ended[place] = true;
+    }
+
+    /// The lane of the thread that has to receive from a queue; `None` for the thread with the device.
+    fn of_queue(&self, queue: u32) -> Option<&Arc<Lane>> {
+        let number = queue % self.lanes.len() as u32;
+        let lane = self.of(number).filter(|_| number != 0);
+        lane.filter(|lane| !lane.refuses_queues.load(Ordering::Relaxed))
+    }
+
+    /// Takes the queues of other threads away from the thread with the device, and returns those that it has to receive
+    /// from now, such as those of threads that have ended.
+    pub(super) fn move_queues(&mut self, here: &Queues) -> Vec<XdpQueue> {
+        self.queues
+            .extend(here.take(|queue| self.of_queue(queue).is_some()));
+        let mut left = Vec::new();
+        for queue in mem::take(&mut self.queues) {
+            match self.of_queue(queue.number()) {
+                Some(lane) => lane.give_queue(queue),
+                None => left.push(queue),
+            }
+        }
+        left
+    }
+
+    /// Keeps queues that a thread has given back until the thread with the device moves them.
+    pub(super) fn take_back(&mut self, queues: Vec<XdpQueue>) {
+        self.queues.extend(queues);
+    }
+
+    /// Closes the queues that no thread receives from.
+    pub(super) fn close_queues(&mut self) {
+        self.queues.clear();
+    }
+
+    /// The frames of each thread, if `first` are those of the thread with the device.
+    pub(super) fn frames(&self, first: ThreadFrames) -> Vec<ThreadFrames> {
+        let mut frames = self.frames.clone();
+        for lane in self.present() {
+            frames[lane.number as usize].add(&lane.counts());
+        }
+        frames[0] = first;
+        frames
     }
 
     /// What the stacks of all threads have done.
     pub(super) fn counts(&self) -> LaneCounts {
         let mut counts = self.ended.clone();
-        self.lanes
-            .iter()
-            .flatten()
-            .for_each(|lane| counts.add(&lane.counts()));
+        self.present().for_each(|lane| counts.add(&lane.counts()));
         counts
     }
 }
@@ -111,12 +256,28 @@ impl Lanes {
 pub(super) struct LaneCounts {
     pub(super) received: ReceiverCounts,
     pub(super) tcp: TcpReport,
+    /// Frames that were lost in its queues.
+    pub(super) lost: u64,
+    /// Frames that it has sent by its queues.
+    pub(super) sent: u64,
+    /// Those of them that the link refused.
+    pub(super) refused: u64,
 }
 
 impl LaneCounts {
     pub(super) fn add(&mut self, more: &Self) {
         self.received.add(&more.received);
         self.tcp.add(&more.tcp);
+        self.lost += more.lost;
+        self.sent += more.sent;
+        self.refused += more.refused;
+    }
+}
+
+impl ThreadFrames {
+    fn add(&mut self, counts: &LaneCounts) {
+        self.received += counts.received.frames;
+        self.sent += counts.sent;
     }
 }
 
@@ -126,6 +287,8 @@ pub(super) enum Leaving {
     Datagram(Vec<u8>),
     /// From the stack of a thread with connections.
     Packet(Frame),
+    /// The question of the thread with this number for the link address of a neighbor.
+    Question(u32, IpAddr),
 }
 
 /// The thread's end of its lane, in place of a device. Dropping it gives the lane back.
@@ -133,6 +296,9 @@ pub(super) struct LaneEnd {
     runtime: Rc<Inner>,
     shared: Arc<Shared>,
     lane: Arc<Lane>,
+    queues: Queues,
+    /// Whether frames wait for room in a queue, and not in that of the thread with the device.
+    waits_for_queue: Cell<bool>,
 }
 
 impl LaneEnd {
@@ -141,6 +307,8 @@ impl LaneEnd {
             runtime,
             shared,
             lane,
+            queues: Queues::default(),
+            waits_for_queue: Cell::new(false),
         }
     }
 
@@ -157,22 +325,70 @@ impl LaneEnd {
         self.lane.take(cx)
     }
 
-    /// Ready with an error when the stack has ended. [`take`](Self::take) wakes the task then.
-    pub(super) fn poll_end(&self) -> Poll<io::Result<usize>> {
-        match self.lane.state().is_closed {
-            true => Poll::Ready(Err(io::ErrorKind::NetworkDown.into())),
-            false => Poll::Pending,
+    /// Whether the stack has ended. [`take`](Self::take) wakes the task then.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lane.state().is_closed
+    }
+
+    /// The queues that this thread receives from.
+    pub(super) const fn queues(&self) -> &Queues {
+        &self.queues
+    }
+
+    /// Receives from the queues that the thread with the device has given to this one. Returns those that cannot be
+    /// watched.
+    pub(super) fn adopt_queues(&self) {
+        for queue in self.lane.take_queues() {
+            if let Err(queue) = self.queues.add(queue, Some(&self.shared.link)) {
+                self.lane.refuses_queues.store(true, Ordering::Relaxed);
+                self.shared.give_queues_back(vec![queue]);
+            }
         }
     }
 
-    /// Queues packets for the thread with the device; returns their number.
-    pub(super) fn send(&self, packets: &VecDeque<Frame>) -> io::Result<usize> {
-        self.shared.send_batch(packets.iter().cloned())
+    /// Receives from no queue any more.
+    pub(super) fn leave_queues(&self) {
+        let queues = self.queues.take(|_| true);
+        if !self.is_closed() {
+            self.shared.give_queues_back(queues);
+        }
     }
 
-    /// Ready if there is room for packets. Else the task is woken when there is.
+    /// Sends frames by a queue of this thread, or queues packets without link addresses for the thread with the device;
+    /// returns the number of those of the same kind as the first that were taken.
+    pub(super) fn send(&self, frames: &VecDeque<Frame>) -> io::Result<usize> {
+        let is_complete = frames.front().is_some_and(Frame::is_complete);
+        let run = frames.iter();
+        let run = run.take_while(|frame| frame.is_complete() == is_complete);
+        self.waits_for_queue.set(false);
+        if is_complete {
+            let parts = run.clone();
+            let parts = parts.map(|frame| (&frame.bytes[..], &frame.offload));
+            if let Some(sent) = self.queues.send(parts) {
+                self.waits_for_queue.set(sent.is_err());
+                return sent;
+            }
+        }
+        self.shared.send_batch(run.cloned())
+    }
+
+    /// Ready if there may be room for the frames that [`send`](Self::send) had none for. Else the task is woken when
+    /// there is.
     pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
-        self.shared.poll_room(cx)
+        match self.waits_for_queue.get() {
+            true => self.queues.poll_room(cx),
+            false => self.shared.poll_room(cx),
+        }
+    }
+
+    /// Asks the thread with the device for the link address of a neighbor.
+    pub(super) fn ask(&self, neighbor: IpAddr) {
+        self.shared.ask_for(self.lane.number, neighbor);
+    }
+
+    /// Takes the answers.
+    pub(super) fn take_neighbors(&self) -> Vec<(IpAddr, LinkAddress)> {
+        mem::take(&mut self.lane.state().neighbors)
     }
 
     /// Notes what the thread's stack has done so far.
@@ -188,6 +404,7 @@ impl LaneEnd {
 
 impl Drop for LaneEnd {
     fn drop(&mut self) {
+        self.leave_queues();
         self.shared.give_lane_back(&self.lane);
     }
 }

@@ -19,7 +19,8 @@
 //! - `driver`: frames from the interface to the sockets and back; `udp`: UDP sockets; `ring`: their rings with NI-LRP.
 //! - `capture`: a file with the frames, for Wireshark.
 //! - `tcp`, `listener`: TCP connections and listeners.
-//! - `shared`: what other threads reach of a stack; `member`: their UDP sockets; `lane`: frames to their connections.
+//! - `shared`: what other threads reach of a stack; `member`: their UDP sockets; `lane`: frames to their connections;
+//!   `queues`: the queues of the interface that a thread receives from.
 //!
 //! # Example
 //! ```no_run
@@ -52,6 +53,7 @@ mod lane;
 mod listener;
 mod member;
 mod open;
+mod queues;
 mod random;
 mod received;
 mod ring;
@@ -139,9 +141,14 @@ pub struct StackOptions {
     /// without one are refused. The limits of connections, of their memory and of half-open ones are divided among the
     /// threads.
     ///
-    /// The thread that opened the stack receives all frames, and hands the others theirs: a copy of each, in a queue of
-    /// 2048. Frames that find it full, or a thread that has not joined, are discarded and counted as
+    /// With AF_XDP on an interface of several queues, each thread receives from its own: those whose numbers, modulo the
+    /// number of threads, are its own number. It sends by the first of them. Without, and from the queues of threads that
+    /// are not there, the thread that opened the stack receives. Frames for another thread are handed to it: a copy of
+    /// each, in a queue of 2048. Frames that find it full, or a thread that has not joined, are discarded and counted as
     /// [`DropReason::HandoverFull`].
+    ///
+    /// When a thread ends, its connections are reset, and other threads with a listener at the port accept those that
+    /// the hash gives to it, until another runtime joins in its place.
     pub threads: usize,
     /// Writes the frames that the stack receives and sends to a file. `None`, the default, for no capture.
     ///
@@ -359,6 +366,18 @@ pub struct StackReport {
     pub capture: Option<CaptureReport>,
     /// TCP: connections at present, segments, retransmissions, and handshakes.
     pub tcp: TcpReport,
+    /// The frames of each thread, by the numbers of the threads.
+    pub threads: Vec<ThreadFrames>,
+}
+
+/// The frames that a thread has received from the device and sent by it, or by its own queues of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct ThreadFrames {
+    /// Frames that it has received.
+    pub received: u64,
+    /// Frames that it has sent.
+    pub sent: u64,
 }
 
 /// Why a stack cannot be opened, or has ended.

@@ -3,6 +3,7 @@
 mod host;
 
 use std::rc::Rc;
+use std::sync::Arc;
 
 use softclock_core::Clock;
 use softclock_linux::link::{
@@ -81,14 +82,14 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
     .map_err(StackError::Watch)
 }
 
-fn start_capture(options: &StackOptions, link: &Link) -> Result<Option<Capture>, StackError> {
+fn start_capture(options: &StackOptions, link: &Link) -> Result<Option<Arc<Capture>>, StackError> {
     let Some(options) = &options.capture else {
         return Ok(None);
     };
     let runtime = Inner::current().map_err(StackError::Watch)?;
     let started = Capture::start(options, link.name(), runtime.clock.now());
     let failed = |error| StackError::Capture(options.path.clone(), error);
-    started.map(Some).map_err(failed)
+    (started.map(|capture| Some(Arc::new(capture)))).map_err(failed)
 }
 
 /// Refuses NI-LRP, and the host's addresses, where no XDP program can demultiplex.

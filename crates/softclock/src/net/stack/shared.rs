@@ -4,33 +4,30 @@
 //! queues. With NI-LRP the XDP program demultiplexes, and such a socket has a ring of its own. Everything else is done
 //! by the thread of the socket.
 
+mod lanes;
 mod socket;
 
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll, Waker};
 use std::{io, mem};
 
 use softclock_core::Instant;
-use softclock_linux::link::{Buffer, Chunk, Link, Transport, XdpChannels};
+use softclock_linux::link::{Chunk, Link, Transport, XdpChannels};
 use softclock_net::channel::Limits;
-use softclock_net::demux::HashKey;
 use softclock_net::drops::DropReason;
 use softclock_net::ports::DynamicPorts;
 use softclock_net::rate_limit::TokenBucket;
 use softclock_net::routes::Routes;
 use softclock_net::stack::{
-    Datagram, Frame, ReceiverCounts, RingEndpoint, RingFrame, RingReceived, Settings, Stack,
+    Datagram, Frame, ReceiverCounts, RingEndpoint, RingFrame, RingReceived, Settings,
 };
 
 use super::capture::Capture;
-use super::lane::{Lane, LaneCounts, LaneEnd, Lanes, Leaving};
-use super::random::random;
+use super::lane::{Lanes, Leaving};
 use super::ring::SocketRing;
-use crate::runtime::inner::Inner;
 pub(super) use socket::SharedSocket;
 
 /// What the threads of a stack have in common. Locks are held for a few instructions. A thread that holds the counters
@@ -46,12 +43,14 @@ pub(super) struct Shared {
     settings: Settings,
     /// The channels of NI-LRP, to which each socket adds its own.
     channels: Option<Arc<XdpChannels>>,
-    capture: Option<Arc<Capture>>,
+    pub(super) capture: Option<Arc<Capture>>,
     bindings: Mutex<Bindings>,
     outgoing: Mutex<Outgoing>,
     returned: Mutex<Returned>,
     counts: Mutex<MemberCounts>,
     lanes: Mutex<Lanes>,
+    /// Counts the changes of `lanes`.
+    changes: AtomicU32,
     /// Wakes the task of the driver.
     driver: Mutex<Option<Waker>>,
     is_closed: AtomicBool,
@@ -159,10 +158,8 @@ impl Shared {
                 rate,
             }),
             counts: Mutex::default(),
-            lanes: Mutex::new(Lanes {
-                lanes: vec![None; stacks as usize - 1],
-                ended: LaneCounts::default(),
-            }),
+            lanes: Mutex::new(Lanes::new(stacks)),
+            changes: AtomicU32::new(0),
             driver: Mutex::default(),
             is_closed: AtomicBool::new(false),
             identification: AtomicU32::new((seed >> 32) as u32),
@@ -271,40 +268,6 @@ impl Shared {
         }
         outgoing.blocked.push(cx.waker().clone());
         Poll::Pending
-    }
-
-    /// The lanes of the threads with connections. Keep the lock for a moment only.
-    pub(super) fn lanes(&self) -> MutexGuard<'_, Lanes> {
-        lock(&self.lanes)
-    }
-
-    /// Gives the current thread a stack with connections of its own, if there is one for it: the end of its lane, and
-    /// the stack.
-    pub(super) fn take_lane(
-        self: &Arc<Self>,
-        runtime: Rc<Inner>,
-    ) -> Option<(LaneEnd, Stack<Buffer>)> {
-        let mut lanes = lock(&self.lanes);
-        let place = lanes.lanes.iter().position(Option::is_none)?;
-        let lane = Arc::new(Lane::new(place as u32 + 1));
-        lanes.lanes[place] = Some(lane.clone());
-        drop(lanes);
-        let mut settings = self.settings.clone();
-        settings.steering = settings
-            .steering
-            .map(|steering| steering.of_stack(lane.number));
-        let key = HashKey([random(), random()]);
-        let stack = Stack::new(settings, self.routes.clone(), key);
-        Some((LaneEnd::new(runtime, self.clone(), lane), stack))
-    }
-
-    /// Ends the part of a thread with connections.
-    pub(super) fn give_lane_back(&self, lane: &Lane) {
-        let mut lanes = lock(&self.lanes);
-        let mut counts = lane.counts();
-        counts.tcp = counts.tcp.ended();
-        lanes.ended.add(&counts);
-        lanes.lanes[lane.number as usize - 1] = None;
     }
 
     /// Whether the stack has ended.
@@ -476,8 +439,11 @@ impl Shared {
         let blocked = mem::take(&mut outgoing.blocked);
         drop(outgoing);
         blocked.into_iter().for_each(Waker::wake);
-        let lanes = lock(&self.lanes).lanes.clone();
-        lanes.iter().flatten().for_each(|lane| lane.close());
+        let mut lanes = lock(&self.lanes);
+        lanes.close_queues();
+        let present: Vec<_> = lanes.present().cloned().collect();
+        drop(lanes);
+        present.iter().for_each(|lane| lane.close());
     }
 }
 

@@ -1,5 +1,7 @@
 //! Several stacks with the same addresses.
 
+mod absent;
+
 use core::net::SocketAddr;
 
 use super::*;
@@ -10,6 +12,11 @@ struct Group {
     stacks: Vec<Host>,
     client: Host,
     now: Instant,
+    /// Whether each frame of the client comes to another stack in turn, as from the queues of a link, and the stacks send by
+    /// such queues.
+    has_queues: bool,
+    /// The number of a stack that has ended: nothing moves to it or from it.
+    ended: Option<usize>,
 }
 
 impl Group {
@@ -26,6 +33,39 @@ impl Group {
             stacks: (0..number).map(part).collect(),
             client: host(2, all_may_wait),
             now: START,
+            has_queues: false,
+            ended: None,
+        }
+    }
+
+    fn with_queues(number: u32) -> Self {
+        let mut group = Self::new(number);
+        group.has_queues = true;
+        for stack in &mut group.stacks {
+            stack.set_sends(true);
+        }
+        group
+    }
+
+    /// Ends a stack, and lets the others know.
+    fn end(&mut self, number: usize) {
+        self.ended = Some(number);
+        self.set_absent(number, true);
+    }
+
+    /// Begins the stack that has ended again, without connections and listeners.
+    fn begin_again(&mut self) {
+        let number = self.ended.take().unwrap();
+        self.stacks[number] = Self::new(self.stacks.len() as u32).stacks.remove(number);
+        self.set_absent(number, false);
+    }
+
+    fn set_absent(&mut self, number: usize, is_absent: bool) {
+        for (other, stack) in self.stacks.iter_mut().enumerate() {
+            if other != number || !is_absent {
+                stack.set_absent(number as u32, true);
+                stack.set_absent(number as u32, is_absent);
+            }
         }
     }
 
@@ -40,20 +80,37 @@ impl Group {
                 while host.process(now, 32) == 32 {}
             }
             while let Some(frame) = self.client.next_frame() {
-                self.stacks[0].on_frame(now, now, frame, Verify::Yes);
+                let queue = match self.has_queues {
+                    true => moved % self.stacks.len(),
+                    false => 0,
+                };
+                let receiver = (self.ended != Some(queue)).then_some(queue);
+                self.stacks[receiver.unwrap_or(0)].on_frame(now, now, frame, Verify::Yes);
                 moved += 1;
             }
-            for other in 1..self.stacks.len() {
-                while let Some(frame) = self.stacks[other].next_frame() {
-                    self.stacks[0].forward(now, frame).unwrap();
+            for other in (1..self.stacks.len()).filter(|&other| self.ended != Some(other)) {
+                while let Some(frame) = self.stacks[other].next_link_frame() {
+                    if frame.is_complete() {
+                        self.client.on_frame(now, now, frame.bytes, Verify::Yes);
+                    } else {
+                        self.stacks[0].forward(now, frame).unwrap();
+                    }
                     moved += 1;
                 }
+                while let Some(neighbor) = self.stacks[other].next_question() {
+                    if let Some(link) = self.stacks[0].link_address_of(now, neighbor) {
+                        self.stacks[other].on_neighbor(now, neighbor, link);
+                    }
+                }
             }
-            while let Some((stack, frame)) = self.stacks[0].next_handed() {
-                assert_ne!(stack, 0);
-                let frame = frame.copied();
-                self.stacks[stack as usize].on_handed(now, frame);
-                moved += 1;
+            for from in 0..self.stacks.len() {
+                while let Some((to, frame)) = self.stacks[from].next_handed() {
+                    let to = to as usize;
+                    assert!(to != from && self.ended != Some(to), "{from} to {to}");
+                    let frame = frame.copied();
+                    self.stacks[to].on_handed(now, frame);
+                    moved += 1;
+                }
             }
             while let Some(frame) = self.stacks[0].next_frame() {
                 self.client.on_frame(now, now, frame, Verify::Yes);
@@ -70,7 +127,11 @@ impl Group {
     fn assert_one_verdict_a_frame(&self) {
         let of_stack = |stack: &Host| stack.counts().verdicts().map(|(_, frames)| frames);
         let verdicts: u64 = self.stacks.iter().flat_map(of_stack).sum();
-        assert_eq!(verdicts, self.stacks[0].counts().frames_received);
+        let received = self
+            .stacks
+            .iter()
+            .map(|stack| stack.counts().frames_received);
+        assert_eq!(verdicts, received.sum::<u64>());
     }
 
     fn listen(&mut self, port: u16) -> Vec<TcpListenerId> {
@@ -91,7 +152,16 @@ fn all_may_wait(settings: &mut StackSettings) {
 
 #[test]
 fn each_connection_is_on_the_stack_that_the_hash_names() {
-    let mut group = Group::new(3);
+    for has_queues in [false, true] {
+        connections_are_where_the_hash_says(has_queues);
+    }
+}
+
+fn connections_are_where_the_hash_says(has_queues: bool) {
+    let mut group = match has_queues {
+        true => Group::with_queues(3),
+        false => Group::new(3),
+    };
     let listeners = group.listen(80);
     let server = SocketAddr::from(([10, 0, 0, 1], 80));
     let now = group.now;
@@ -179,6 +249,110 @@ fn a_port_without_a_listener_is_refused_by_each_stack() {
         assert!(stack.tcp_counts().resets_sent > 0);
         assert!(stack.counts().to_control > 0);
     }
+}
+
+/// Any stack may receive what is for the stack with the link.
+#[test]
+fn what_is_not_tcp_goes_to_the_stack_with_the_link() {
+    let mut group = Group::with_queues(3);
+    let echo = group.stacks[0].bind("0.0.0.0:7".parse().unwrap()).unwrap();
+    let client = group.client.bind("0.0.0.0:0".parse().unwrap()).unwrap();
+    let server = SocketAddr::from(([10, 0, 0, 1], 7));
+    for _ in 0..30 {
+        let now = group.now;
+        group
+            .client
+            .send_to(now, client, server, &[7; 2000])
+            .unwrap();
+        group.client.send_to(now, client, server, b"short").unwrap();
+        group.settle();
+    }
+    let mut received = 0;
+    while let Some(datagram) = group.stacks[0].receive(echo) {
+        assert!([5, 2000].contains(&datagram.payload().len()));
+        received += 1;
+    }
+    assert_eq!(received, 60);
+    for stack in &group.stacks {
+        assert!(stack.counts().frames_received > 20);
+        assert_eq!(stack.drops().total(), 0);
+    }
+    let answers = group.stacks.iter().map(|stack| stack.counts().frames_sent);
+    assert!(
+        answers.clone().next() > Some(0),
+        "the request for the link address"
+    );
+    assert_eq!(answers.skip(1).sum::<u64>(), 0);
+}
+
+/// A stack with a queue sends by it once it knows the neighbor, and asks again while it sends.
+#[test]
+fn a_stack_with_a_queue_sends_by_itself() {
+    let mut group = Group::with_queues(2);
+    let listeners = group.listen(80);
+    let server = SocketAddr::from(([10, 0, 0, 1], 80));
+    let now = group.now;
+    for _ in 0..20 {
+        group.client.tcp_connect(now, None, server, None).unwrap();
+    }
+    group.settle();
+    let now = group.now;
+    let (id, _) = group.stacks[1].tcp_accept(now, listeners[1]).unwrap();
+    let mut asked = 0;
+    // Whether a segment leaves by the queue.
+    let mut send = |group: &mut Group| {
+        // Until the client has read the segment before, and has acknowledged it.
+        for _ in 0..3 {
+            group.now += ms(50);
+            group.settle();
+        }
+        let now = group.now;
+        let [first, second] = &mut group.stacks[..] else {
+            unreachable!("two stacks");
+        };
+        let piece = b"piece".as_slice().into();
+        second.tcp_write(now, id, piece).unwrap();
+        let frame = second.next_link_frame().unwrap();
+        let is_complete = frame.is_complete();
+        match is_complete {
+            true => group.client.on_frame(now, now, frame.bytes, Verify::Yes),
+            false => first.forward(now, frame).unwrap(),
+        }
+        while let Some(neighbor) = second.next_question() {
+            asked += 1;
+            let link = first.link_address_of(now, neighbor).unwrap();
+            second.on_neighbor(now, neighbor, link);
+        }
+        is_complete
+    };
+    assert!(send(&mut group));
+    let sent = |group: &Group| {
+        group
+            .stacks
+            .iter()
+            .map(|stack| stack.counts().frames_sent)
+            .collect()
+    };
+    let before: Vec<_> = sent(&group);
+    for _ in 0..60 {
+        assert!(send(&mut group));
+    }
+    let after: Vec<_> = sent(&group);
+    // The first stack looks whether the neighbor is still there.
+    assert!(
+        after[1] >= before[1] + 60 && after[0] <= before[0] + 5,
+        "{before:?} {after:?}"
+    );
+
+    // Without a queue, and without an answer, packets go by the stack with the link.
+    group.stacks[1].set_sends(false);
+    assert!(!send(&mut group));
+    group.stacks[1].set_sends(true);
+    assert!(send(&mut group));
+    group.now += ms(2000);
+    assert!(!send(&mut group));
+    assert!(send(&mut group));
+    assert!((5..40).contains(&asked), "{asked}");
 }
 
 /// The report of a router goes to the stack with the connection.

@@ -59,7 +59,10 @@ impl Driver {
 
     /// Captures a frame that leaves for the device, as the device sends it: cut into segments, with their checksums.
     pub(super) fn capture_sent(&self, frame: &Frame) {
-        let Some(capture) = self.running_capture() else {
+        // The thread with the device captures the packets of others that it completes.
+        let running = self.running_capture();
+        let leaves_here = !self.is_without_device() || frame.is_complete();
+        let Some(capture) = running.filter(|_| leaves_here) else {
             return;
         };
         let now = self.interface.runtime().clock.now();
@@ -78,7 +81,9 @@ impl Driver {
     }
 
     pub(in super::super) fn finish_capture(&self) {
-        if let Some(capture) = &self.capture {
+        if let Some(capture) = &self.capture
+            && !self.is_without_device()
+        {
             capture.finish();
         }
     }

@@ -1,12 +1,15 @@
 //! The driver's part for several threads with connections of their own: frames for the connections of other threads.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::task::Context;
 
 use softclock_core::Instant;
 use softclock_net::stack::ReceiverCounts;
 
 use super::Driver;
-use crate::net::stack::lane::LaneCounts;
+use crate::net::stack::lane::{LaneCounts, LaneEnd};
+use crate::net::stack::shared::Shared;
 
 impl Driver {
     /// Gives frames to the threads that have their connections, as far as these have room.
@@ -15,11 +18,11 @@ impl Driver {
         let Some((mut number, mut frame)) = stack.next_handed() else {
             return;
         };
-        let lanes = self.shared.get().map(|shared| shared.lanes());
+        let lanes = self.group().map(|shared| shared.lanes());
         loop {
             let lane = lanes.as_ref().and_then(|lanes| lanes.of(number));
             // Before the copy.
-            match lane.filter(|lane| !lane.is_full()) {
+            match lane.filter(|lane| !lane.is_full(frame.is_common())) {
                 Some(lane) => lane.push(frame.copied()),
                 None => stack.on_not_handed(&frame),
             }
@@ -30,13 +33,71 @@ impl Driver {
         }
     }
 
-    /// Takes the frames that the thread with the device has handed over: at most a batch. Returns whether there were
-    /// any.
-    pub(super) fn take_handed(&self, cx: &Context<'_>, now: Instant) -> bool {
-        let Some(lane) = self.interface.lane() else {
-            return false;
+    /// What the threads have in common, if there are several.
+    fn group(&self) -> Option<&Arc<Shared>> {
+        let lane = self.interface.lane();
+        lane.map(LaneEnd::shared).or(self.shared.get())
+    }
+
+    /// Lets the stack know which threads have ended since the last call, and moves queues between the threads.
+    pub(super) fn look_at_group(&self, now: Instant) {
+        if let Some(lane) = self.interface.lane() {
+            lane.adopt_queues();
+            let mut stack = self.stack.borrow_mut();
+            stack.set_sends(lane.queues().len() > 0);
+            for (neighbor, link) in lane.take_neighbors() {
+                stack.on_neighbor(now, neighbor, link);
+            }
+        }
+        let Some(shared) = self.group() else {
+            return;
         };
-        let frames = lane.take(cx);
+        let changes = shared.lane_changes();
+        if self.lane_changes.replace(changes) == changes {
+            return;
+        }
+        if self.interface.lane().is_none()
+            && let Some(queues) = self.interface.queues()
+        {
+            // Not under the lock, since a trigger state is passed.
+            let left = shared.lanes().move_queues(queues);
+            let unwatched = left
+                .into_iter()
+                .filter_map(|queue| queues.add(queue, None).err());
+            let unwatched: Vec<_> = unwatched.collect();
+            // Tried again at the next change.
+            shared.lanes().take_back(unwatched);
+        }
+        let lanes = shared.lanes();
+        let mut stack = self.stack.borrow_mut();
+        for (number, is_replaced) in lanes.ended() {
+            stack.set_absent(number, true);
+            if is_replaced {
+                stack.set_absent(number, false);
+            }
+        }
+    }
+
+    /// Ends the stacks of the other threads with that of the thread with the device. A thread without the device receives
+    /// from no queue any more.
+    pub(super) fn leave_group(&self) {
+        match (self.interface.lane(), self.shared.get()) {
+            (Some(lane), _) => lane.leave_queues(),
+            (None, Some(shared)) => shared.close(),
+            (None, None) => {}
+        }
+    }
+
+    /// Takes the frames that other threads have handed over: at most a batch. Returns whether there were any.
+    pub(super) fn take_handed(&self, cx: &Context<'_>, now: Instant) -> bool {
+        let frames = match (self.interface.lane(), self.shared.get()) {
+            (Some(lane), _) => lane.take(cx),
+            (None, Some(shared)) => {
+                let lane = shared.lanes().of(0).cloned();
+                lane.map_or_else(VecDeque::new, |lane| lane.take(cx))
+            }
+            (None, None) => return false,
+        };
         let has_received = !frames.is_empty();
         let mut stack = self.stack.borrow_mut();
         frames
@@ -45,15 +106,37 @@ impl Driver {
         has_received
     }
 
-    /// Notes what the stack of a thread without the device has done, for the report of the thread with it.
-    pub(super) fn publish_counts(&self) {
+    /// Asks the thread with the device for the neighbors that this thread sends to by a queue of its own.
+    pub(super) fn ask_for_neighbors(&self) {
         let Some(lane) = self.interface.lane() else {
             return;
         };
+        let mut stack = self.stack.borrow_mut();
+        while let Some(neighbor) = stack.next_question() {
+            lane.ask(neighbor);
+        }
+    }
+
+    /// Notes what the stack of a thread without the device has done, for the report of the thread with it. `is_idle` if
+    /// nothing has arrived.
+    pub(super) fn publish_counts(&self, is_idle: bool) {
+        let Some(lane) = self.interface.lane() else {
+            return;
+        };
+        // A system call for each queue.
+        let turns = self.turns_without_look.get() + 1;
+        self.turns_without_look.set(turns % TURNS_WITHOUT_LOOK);
+        if is_idle || turns == TURNS_WITHOUT_LOOK {
+            let more = self.interface.take_lost().unwrap_or(0);
+            self.lost.set(self.lost.get() + more);
+        }
+        let refused = self.refused.get() + self.interface.take_refused();
+        self.refused.set(refused);
         let stack = self.stack.borrow();
         let counts = stack.counts();
         lane.publish(LaneCounts {
             received: ReceiverCounts {
+                frames: counts.frames_received,
                 to_channels: counts.to_channels,
                 to_control: counts.to_control,
                 to_fragments: counts.to_fragments,
@@ -62,6 +145,9 @@ impl Driver {
                 ..ReceiverCounts::default()
             },
             tcp: stack.tcp_report(),
+            lost: self.lost.get(),
+            sent: counts.frames_sent,
+            refused: self.refused.get(),
         });
     }
 
@@ -75,3 +161,6 @@ impl Driver {
         self.interface.lane().is_some()
     }
 }
+
+/// The most turns without a look at what the queues have lost.
+const TURNS_WITHOUT_LOOK: u32 = 64;

@@ -86,12 +86,21 @@ impl Driver {
             self.accept(&mut stack, now, frame.arrived, bytes, frame.verify);
         }
         shared.send_all(packets, |packet| {
+            if let Leaving::Question(thread, neighbor) = packet {
+                let link = stack.link_address_of(now, neighbor);
+                let lane = shared.lanes().of(thread).cloned();
+                if let (Some(link), Some(lane)) = (link, lane) {
+                    lane.answer(neighbor, link);
+                }
+                return Ok(());
+            }
             if stack.frames_waiting() >= stack.settings().send_queue {
                 return Err(packet);
             }
             let sent = match packet {
                 Leaving::Datagram(packet) => stack.send_packet(now, packet),
                 Leaving::Packet(packet) => stack.forward(now, packet),
+                Leaving::Question(..) => Ok(()),
             };
             if let Err(error) = sent {
                 shared.count_drop(not_sent(error));

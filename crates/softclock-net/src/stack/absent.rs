@@ -1,0 +1,153 @@
+//! The flows of a stack that has ended, when several stacks have the same addresses.
+//!
+//! The segments of such a flow go from stack to stack, in the order of their numbers from that of the absent one on, until
+//! one of them has the connection. If none has, the first one with a listener for the flow gets the segment back: it
+//! would have taken the handshake, and refuses all else by a reset. Without a listener the last stack refuses it. A
+//! segment that opens a connection stays with the first listener.
+//!
+//! Nothing is stored for a flow, so that no flood fills memory. A connection stays where it was accepted even if another
+//! stack takes the place of the absent one: then segments that are unknown there go the same way.
+
+use alloc::vec::Vec;
+use core::ops::Deref;
+
+use super::Stack;
+use crate::demux::Flow;
+
+/// The way of a frame among several stacks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) enum Route {
+    /// From the link.
+    Link,
+    /// To the stack with the link, as no segment of TCP: only that one answers for the addresses and has the sockets of
+    /// UDP.
+    Common,
+    /// To the stack that its hash names, or from a stack to itself.
+    #[default]
+    Direct,
+    /// To each stack in turn, until one has the connection.
+    Search(Search),
+    /// To the stack that answers, since none has the connection.
+    Last,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Search {
+    /// The stack that the hash names.
+    named: u32,
+    /// The number of stacks that were asked.
+    asked: u32,
+    /// The first of them with a listener.
+    listener: Option<u32>,
+}
+
+/// Whether the stacks of a group have ended, by their numbers. Those behind the last one of the list never have.
+#[derive(Debug, Default)]
+pub(super) struct Absences(Vec<Absence>);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Absence {
+    /// It has all of its flows.
+    #[default]
+    Never,
+    Now,
+    /// It has begun again, and connections of its flows may be elsewhere.
+    Before,
+}
+
+impl Absences {
+    fn of(&self, stack: u32) -> Absence {
+        let absence = self.0.get(stack as usize);
+        absence.copied().unwrap_or_default()
+    }
+
+    fn are_absent(&self, stack: u32) -> bool {
+        self.of(stack) == Absence::Now
+    }
+}
+
+impl<B: Deref<Target = [u8]>> Stack<B> {
+    /// Notes that another stack of the group has ended, or has begun again: while it is absent, others take the
+    /// connections that the hash gives to it, and refuse those that it had.
+    pub fn set_absent(&mut self, stack: u32, is_absent: bool) {
+        let absences = &mut self.absences.0;
+        let place = stack as usize;
+        if absences.len() <= place {
+            if !is_absent {
+                return;
+            }
+            absences.resize(place + 1, Absence::Never);
+        }
+        absences[place] = match (is_absent, absences[place]) {
+            (true, _) => Absence::Now,
+            (false, Absence::Never) => Absence::Never,
+            (false, _) => Absence::Before,
+        };
+    }
+
+    /// The other stack that a segment goes to which belongs to no connection of this one. `None` if this one has to
+    /// handle it.
+    pub(super) fn elsewhere(
+        &self,
+        flow: &Flow,
+        route: Route,
+        is_opening: impl FnOnce() -> bool,
+    ) -> Option<(u32, Route)> {
+        let steering = self.settings.steering.as_ref()?;
+        let search = match route {
+            Route::Last => return None,
+            Route::Search(search) => search,
+            Route::Link | Route::Common | Route::Direct => {
+                let named = steering.stack_of(flow);
+                let is_named = named == steering.own();
+                match self.absences.of(named) {
+                    Absence::Never if is_named => return None,
+                    Absence::Before if is_named && self.has_half_open(flow) => return None,
+                    Absence::Never | Absence::Before if !is_named => {
+                        return Some((named, Route::Direct));
+                    }
+                    _ => Search {
+                        named,
+                        asked: 0,
+                        listener: None,
+                    },
+                }
+            }
+        };
+        self.go_on(search, steering.own(), flow, is_opening())
+    }
+
+    /// The next stack of a search that has come to this one, or begins here.
+    fn go_on(
+        &self,
+        mut search: Search,
+        own: u32,
+        flow: &Flow,
+        is_opening: bool,
+    ) -> Option<(u32, Route)> {
+        let stacks = self
+            .settings
+            .steering
+            .map_or(1, |steering| steering.stacks());
+        while search.asked < stacks {
+            let next = (search.named + search.asked) % stacks;
+            if !self.absences.are_absent(next) {
+                if next != own {
+                    return Some((next, Route::Search(search)));
+                }
+                if self.tcp_listener_of(flow).is_some() {
+                    if is_opening || self.has_half_open(flow) {
+                        return None;
+                    }
+                    search.listener.get_or_insert(own);
+                }
+            }
+            search.asked += 1;
+        }
+        let listener = search.listener.filter(|&listener| {
+            let is_here = listener == own;
+            !is_here && !self.absences.are_absent(listener)
+        });
+        listener.map(|listener| (listener, Route::Last))
+    }
+}
