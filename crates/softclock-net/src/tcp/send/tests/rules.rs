@@ -600,6 +600,35 @@ fn a_stated_rate_holds_back() {
     assert_eq!(bench.starts(), [1000]);
 }
 
+/// The threshold after a loss within the first flight after the initial window, and how many segments leave at once.
+fn after_a_loss(settings: &SendSettings, written: usize) -> (u32, Vec<u32>) {
+    let mut bench = Bench::new(settings, &peer());
+    bench.write(written);
+    assert_eq!(bench.sent().len(), 10);
+    bench.pass(40);
+    bench.ack(4000, &[]);
+    bench.sent();
+    bench.ack(4000, &[(5000, 8000)]);
+    let threshold = bench.sender.controller.slow_start_threshold();
+    (threshold, bench.starts())
+}
+
+#[test]
+fn a_loss_is_answered_as_if_nothing_were_held_back_by_pacing() {
+    let paced = SendSettings::default();
+    let mut unpaced = SendSettings::default();
+    unpaced.pacing.is_enabled = false;
+    // The window has grown to 14 segments.
+    let (threshold, starts) = after_a_loss(&paced, 25_000);
+    assert_eq!(threshold, 9_800);
+    assert_eq!(after_a_loss(&unpaced, 25_000).0, threshold);
+    // The first segment that is sent again waits for nothing.
+    assert_eq!(starts.first(), Some(&4000));
+    // Only what there is to send is held back.
+    assert_eq!(after_a_loss(&paced, 13_000).0, 6_300);
+    assert_eq!(after_a_loss(&unpaced, 13_000).0, 6_300);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Write(usize),
