@@ -3,7 +3,7 @@
 use super::{Interrupts, Look};
 use crate::Instant;
 
-/// What a queue's signalling has done since its start.
+/// The looks, interrupts and waits of a queue since its signalling began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// Looks at the queue.

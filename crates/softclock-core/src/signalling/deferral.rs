@@ -6,8 +6,8 @@
 //!
 //! Whether this pays is seen only by trying: peers that wait for an answer before they send again are slowed down. So
 //! an attempt goes on only while the looks after such waits find two packets or more on average, and three quarters of
-//! what the rate before the attempt promised. Two looks in a row that find none end it at once. An attempt that goes
-//! well ends after 256 looks, to measure the rate without it. Pauses are doubled as long as attempts fail.
+//! those that the rate before the attempt promised. Two looks in a row that find none end it at once. An attempt that
+//! goes well ends after 256 looks, to measure the rate without it. Pauses are doubled as long as attempts fail.
 
 use super::load::{WINDOW_NS, expected_16};
 use super::rule::Looked;

@@ -7,7 +7,7 @@
 //!
 //! The interval stays between two limits, so that it cannot wind up while a limit and not the quota decides:
 //!
-//! - above, the latency bound less the lateness that looks are seldom beyond;
+//! - above, the latency bound less a lateness that looks seldom exceed;
 //! - below, half of the mean lateness. Looks are made at trigger states, so the mean lateness is about the time to the
 //!   next trigger state, and a much shorter interval would have no effect.
 

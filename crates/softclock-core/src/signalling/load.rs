@@ -9,7 +9,7 @@ use crate::Instant;
 #[derive(Clone, Debug)]
 pub(super) struct Load {
     window: Instant,
-    /// Since when the thread runs, if it does not wait, but not before `window`.
+    /// The time since which the thread runs, at the earliest `window`; `None` while it waits.
     running_since: Option<Instant>,
     busy_ns: u64,
     packets: u64,

@@ -102,7 +102,7 @@ pub enum Interrupts {
     Masked,
 }
 
-/// What a driver does next with a queue.
+/// The next steps of a driver with a queue: the state of its interrupts, and the time of the next look.
 #[must_use]
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Next {
@@ -112,14 +112,14 @@ pub struct Next {
     pub look: Option<Instant>,
 }
 
-/// What one look at a queue has found.
+/// The result of one look at a queue.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Look {
     /// Packets received.
     pub packets: u32,
     /// Transmissions that were found complete.
     pub completions: u32,
-    /// Whether the queue may have more, for example since the look found as many as it takes at most.
+    /// Whether the queue may have more, for example because the look took as many as it takes at most.
     pub has_more: bool,
 }
 
@@ -182,7 +182,7 @@ impl Signalling {
         self.look <= now
     }
 
-    /// Returns what the last verb has returned, or the beginning.
+    /// Returns the present state: the result of the last verb, or the initial state.
     pub fn current(&self) -> Next {
         Next {
             interrupts: self.interrupts,
@@ -236,8 +236,8 @@ impl Signalling {
         next
     }
 
-    /// Records that the thread runs again: after a wait, whatever has ended it, or if it has not waited although this
-    /// queue allowed it.
+    /// Records that the thread runs again: after a wait that anything has ended, or instead of a wait that this queue
+    /// allowed.
     pub fn after_wait(&mut self, now: Instant) -> Next {
         self.end_wait(now);
         let next = match self.interrupts {
@@ -253,7 +253,7 @@ impl Signalling {
         self.policy
     }
 
-    /// Returns whether soft events look at the queue while the thread runs.
+    /// Returns whether the policy polls softly at present: at soft events, with an interval that adapts.
     pub const fn is_soft_polling(&self) -> bool {
         match &self.machine {
             Machine::SoftPoll(_) => true,
@@ -290,7 +290,7 @@ impl Signalling {
     /// Makes `next` the present state, except that a look that is owed comes first.
     fn settle(&mut self, now: Instant, next: Next) -> Next {
         if next.interrupts == Interrupts::Enabled {
-            // What arrived while they were masked has raised no interrupt.
+            // Packets that arrived while they were masked have raised no interrupt.
             self.owes_look |= self.interrupts == Interrupts::Masked;
             self.is_masked_since_look = false;
         }

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use crate::time::saturating_ns;
 
-/// The way in which a thread learns that a queue has work.
+/// How a thread learns that a queue has work.
 ///
 /// # Example
 /// ```
@@ -77,8 +77,8 @@ impl Default for Policy {
 pub enum Wakeups {
     /// A thread that waits has interrupts (*Soft Timers*, 5.8).
     AtOnce,
-    /// A thread that waits has no interrupts if it wakes up by itself within the latency bound, or if it is loaded so
-    /// that several packets arrive in an interval of looks. Fewer wake-ups, for a latency up to the bound.
+    /// A thread that waits has no interrupts if it wakes up by itself within the latency bound, or if it is so loaded
+    /// that several packets arrive in an interval of looks. Saves wake-ups, and adds latency up to the bound.
     Deferred,
 }
 

@@ -1,4 +1,4 @@
-//! What the policies have in common: the events that they answer.
+//! The interface of all policies: the events that they answer.
 //!
 //! A rule decides as if each look took everything. [`Signalling`](super::Signalling) adds the looks that are due at
 //! once: after an interrupt, after a look that left packets, and after interrupts became enabled.

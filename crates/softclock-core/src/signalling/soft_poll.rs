@@ -3,7 +3,7 @@
 //!
 //! A thread that is about to wait enables interrupts, looks once more, and waits if that look finds nothing. So a
 //! processor never idles while packets wait, and packets that are found later than they arrived were found when the
-//! thread had time for them. A thread that was woken, whatever for, masks interrupts until it is about to wait again.
+//! thread had time for them. A thread that was woken, for any reason, masks interrupts until it is about to wait again.
 //!
 //! The paper gives no bound for the interval; here the latency bound is one, and without arrivals a busy thread looks
 //! about once per bound.

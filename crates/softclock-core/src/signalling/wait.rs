@@ -3,7 +3,7 @@
 use super::Next;
 use crate::Instant;
 
-/// Whether and until when a thread may wait that has nothing to do.
+/// Whether a thread without work may wait, and until when.
 ///
 /// # Example
 /// ```
@@ -30,11 +30,11 @@ pub enum Wait {
 }
 
 impl Wait {
-    /// Joins what [`before_wait`](super::Signalling::before_wait) has returned for each queue of a thread: the thread
-    /// may wait only if all queues agree, and the earliest look wins.
+    /// Joins the results of [`before_wait`](super::Signalling::before_wait) for all queues of a thread: the thread may
+    /// wait only if all queues agree, and until the earliest look.
     ///
-    /// If it is refused, look at the queues that are due and ask all of them again. If the thread then has work, tell
-    /// all of them by [`after_wait`](super::Signalling::after_wait), since some have enabled interrupts.
+    /// If the wait is refused, look at the queues that are due and ask all of them again. If the thread then has work,
+    /// call [`after_wait`](super::Signalling::after_wait) for all of them, since some have enabled interrupts.
     pub fn of(now: Instant, queues: impl IntoIterator<Item = Next>) -> Self {
         let looks = queues.into_iter().filter_map(|next| next.look);
         match looks.min() {
