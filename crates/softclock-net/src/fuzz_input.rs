@@ -1,4 +1,4 @@
-//! The input of fuzz targets, cut into what they need. Used by the property tests and by the fuzzer (`fuzz/`).
+//! Cuts the input of fuzz targets into settings and steps, for the property tests and the fuzzer (`fuzz/`).
 
 /// Cuts the input into settings and steps of fixed lengths; `None` if it is too short for the settings. A rest that is
 /// shorter than a step is left out.

@@ -130,7 +130,7 @@ pub fn write_header(output: &Output, payload_bytes: usize, to: &mut Vec<u8>) {
     output.write(None, payload_bytes, to);
 }
 
-/// Appends the header of a packet that was put together from fragments, as if it had arrived whole.
+/// Appends the IP header that a packet which was put together from fragments would have had as one packet.
 pub(crate) fn write_header_of_reassembled(packet: &Packet<'_>, to: &mut Vec<u8>) {
     let output = Output {
         addresses: packet.addresses,

@@ -1,12 +1,12 @@
 //! The flows of a stack that has ended, when several stacks have the same addresses.
 //!
-//! The segments of such a flow go from stack to stack, in the order of their numbers from that of the absent one on, until
-//! one of them has the connection. If none has, the first one with a listener for the flow gets the segment back: it
-//! would have taken the handshake, and refuses all else by a reset. Without a listener the last stack refuses it. A
-//! segment that opens a connection stays with the first listener.
+//! The segments of such a flow go from stack to stack, in the order of their numbers from that of the absent one on,
+//! until one of them has the connection. If none has, the first one with a listener for the flow gets the segment back:
+//! only that one can have made its cookie, and it refuses all other segments by a reset. Without a listener the last
+//! stack refuses it. A segment that opens a connection stays with the first listener.
 //!
-//! Nothing is stored for a flow, so that no flood fills memory. A connection stays where it was accepted even if another
-//! stack takes the place of the absent one: then segments that are unknown there go the same way.
+//! Nothing is stored for a flow, so that no flood fills memory. A connection stays where it was accepted even if
+//! another stack takes the place of the absent one: then segments that are unknown there go the same way.
 
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -14,44 +14,46 @@ use core::ops::Deref;
 use super::Stack;
 use crate::demux::Flow;
 
-/// The way of a frame among several stacks.
+/// How a frame came to a stack, if several have the same addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Route {
     /// From the link.
     Link,
-    /// To the stack with the link, as no segment of TCP: only that one answers for the addresses and has the sockets of
-    /// UDP.
+    /// Handed to the stack with the link, since it is no segment of TCP: only that stack answers for the addresses and
+    /// has the sockets of UDP.
     Common,
-    /// To the stack that its hash names, or from a stack to itself.
+    /// Handed to the stack that its hash names, or from a stack to itself.
     #[default]
     Direct,
-    /// To each stack in turn, until one has the connection.
+    /// Handed to each stack in turn, until one has the connection.
     Search(Search),
-    /// To the stack that answers, since none has the connection.
+    /// Handed to the stack that answers it, since none has the connection.
     Last,
 }
 
+/// The progress of a search for the stack that has a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Search {
     /// The stack that the hash names.
     named: u32,
-    /// The number of stacks that were asked.
+    /// The number of stacks that were asked, or are absent.
     asked: u32,
     /// The first of them with a listener.
     listener: Option<u32>,
 }
 
-/// Whether the stacks of a group have ended, by their numbers. Those behind the last one of the list never have.
+/// Whether the stacks of a group have ended, by their numbers. Those beyond the end of the list never have.
 #[derive(Debug, Default)]
 pub(super) struct Absences(Vec<Absence>);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Absence {
-    /// It has all of its flows.
+    /// It has never ended, and has all of its flows.
     #[default]
     Never,
+    /// It has ended.
     Now,
-    /// It has begun again, and connections of its flows may be elsewhere.
+    /// It has ended and begun again: other stacks may have connections of its flows.
     Before,
 }
 
@@ -85,8 +87,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         };
     }
 
-    /// The other stack that a segment goes to which belongs to no connection of this one. `None` if this one has to
-    /// handle it.
+    /// Returns the other stack to which a segment goes that belongs to no connection of this one, or `None` if this one
+    /// has to handle it.
     pub(super) fn elsewhere(
         &self,
         flow: &Flow,
@@ -117,7 +119,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.go_on(search, steering.own(), flow, is_opening())
     }
 
-    /// The next stack of a search that has come to this one, or begins here.
+    /// Returns the next stack of a search that has come to this one, or begins here; `None` if the segment stays.
     fn go_on(
         &self,
         mut search: Search,

@@ -11,8 +11,8 @@ pub struct StackCounts {
     /// Frames of the device that were demultiplexed to the channel of an endpoint, or of several, full or not.
     ///
     /// Each frame that the device delivered has one verdict: this, [`to_control`](Self::to_control),
-    /// [`to_fragments`](Self::to_fragments) or [`demux_drops`](Self::demux_drops). With [`Architecture::Bsd`](super::Architecture::Bsd) it gets it when
-    /// it leaves the shared queue.
+    /// [`to_fragments`](Self::to_fragments) or [`demux_drops`](Self::demux_drops). With
+    /// [`Architecture::Bsd`](super::Architecture::Bsd) it gets it when it leaves the shared queue.
     pub to_channels: u64,
     /// Frames of the device that were demultiplexed to the control channel, full or not.
     pub to_control: u64,
@@ -38,7 +38,7 @@ pub struct StackCounts {
 }
 
 impl StackCounts {
-    /// Adds the frames and datagrams that other threads have handled.
+    /// Adds the frames and datagrams that another thread has received.
     pub const fn add_received(&mut self, more: &ReceiverCounts) {
         self.frames_received += more.frames;
         self.to_channels += more.to_channels;
@@ -48,8 +48,8 @@ impl StackCounts {
         self.datagrams_received += more.datagrams;
     }
 
-    /// The frames of the device by the verdict of the demultiplexer: `channel`, `control`, `fragment` and `drop`, as they
-    /// are named in reports and metrics.
+    /// The frames of the device by the verdict of the demultiplexer: `channel`, `control`, `fragment` and `drop`, as
+    /// they are named in reports and metrics.
     pub const fn verdicts(&self) -> [(&'static str, u64); 4] {
         [
             ("channel", self.to_channels),

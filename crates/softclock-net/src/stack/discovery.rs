@@ -185,9 +185,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.send_message(now, outgoing, &message, to);
     }
 
-    /// The next neighbor whose link address the caller has to find, or to confirm, for
-    /// [`on_neighbor`](Self::on_neighbor) ([`Settings::asks_caller`](super::Settings::asks_caller)). The same is asked
-    /// for again if there is no answer.
+    /// Returns the next neighbor whose link address the caller has to find, or to confirm, for
+    /// [`on_neighbor`](Self::on_neighbor): of a stack with [`Settings::asks_caller`](super::Settings::asks_caller), or
+    /// of one without the link that [sends](Self::set_sends) by a queue of its own. The same is asked for again if
+    /// there is no answer.
     pub fn next_question(&mut self) -> Option<IpAddr> {
         self.questions.pop_front()
     }

@@ -17,8 +17,8 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Whether the frame has link addresses: those of a stack without the link have none before it is
-    /// [forwarded](super::Stack::forward), unless they leave by a queue of that stack.
+    /// Whether the frame has link addresses. A frame of a stack without the link has none until the stack with the link
+    /// [forwards](super::Stack::forward) it, unless it leaves by a queue of its own stack.
     pub fn is_complete(&self) -> bool {
         let destination = self.bytes.first_chunk::<6>();
         destination.is_some_and(|destination| *destination != [0; 6])

@@ -1,8 +1,8 @@
-//! The neighbors that a stack without the link sends to by itself, such as by a queue of the link.
+//! The link addresses of the neighbors to which a stack without the link sends by a queue of its own.
 //!
-//! The stack with the link has the cache of neighbors. This one asks it for a neighbor with the first packet, and again
-//! while it sends, so that the other knows that the neighbor is in use and finds out when it has gone. Packets without an
-//! answer go by the stack with the link.
+//! The stack with the link has the cache of neighbors. The other stack asks it for a neighbor with the first packet,
+//! and again while it sends, so that the cache keeps the neighbor as one in use and notices when it has gone. While
+//! there is no answer, packets go by the stack with the link.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use super::{Frame, Stack};
 use crate::link::LinkAddress;
 use crate::neighbors::Resolved;
 
-/// The link addresses that the stack with the link has told, and when to ask again.
+/// The answers of the stack with the link, and the times at which to ask again.
 #[derive(Debug, Default)]
 pub(super) struct Hops(BTreeMap<IpAddr, Hop>);
 
@@ -28,7 +28,8 @@ struct Hop {
 }
 
 impl Hops {
-    /// The link address of a neighbor, if it is known, and whether to ask for it.
+    /// Returns the link address of a neighbor, if it is known, and whether to ask for it. A new neighbor displaces
+    /// another one if there is no room.
     pub(super) fn find(&mut self, now: Instant, neighbor: IpAddr) -> (Option<LinkAddress>, bool) {
         if !self.0.contains_key(&neighbor) && self.0.len() >= MOST_HOPS {
             self.0.retain(|_, hop| hop.known_until > now);
@@ -61,15 +62,16 @@ impl Hops {
 }
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
-    /// Sets whether a stack without the link has a queue of it to send by. By default it has none. If it has one, it asks
-    /// by [`next_question`](Self::next_question) for the neighbors that it sends to, and its frames have link addresses
-    /// ([`Frame::is_complete`]) once [`on_neighbor`](Self::on_neighbor) has answered.
+    /// Sets whether a stack without the link has a queue of the link to send by. By default it has none. With one, it
+    /// asks by [`next_question`](Self::next_question) for the neighbors that it sends to, and its frames have link
+    /// addresses ([`Frame::is_complete`]) once [`on_neighbor`](Self::on_neighbor) has answered.
     pub const fn set_sends(&mut self, sends: bool) {
         self.sends = sends;
     }
 
-    /// The link address of a neighbor to which another stack sends, for its [`on_neighbor`](Self::on_neighbor). `None` if
-    /// it is not known.
+    /// Returns the link address of a neighbor to which another stack sends, for its [`on_neighbor`](Self::on_neighbor),
+    /// or `None` if it is not known. Asks no neighbor: a packet of the other stack does, which is
+    /// [forwarded](Self::forward).
     pub fn link_address_of(&mut self, now: Instant, neighbor: IpAddr) -> Option<LinkAddress> {
         self.neighbors.find(now, neighbor)?.link?;
         // Marks it as in use. No packet waits for a link address that is known.

@@ -291,7 +291,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Whether a frame of this length is discarded before any work, since the endpoint has no room for it. Counts it then.
+    /// Whether a frame of this length is discarded before any work, since the endpoint has no room for it. Counts it
+    /// then.
     fn is_discarded(&mut self, id: EndpointId, bytes: usize) -> bool {
         if self.settings.architecture == Architecture::Bsd {
             return false;
@@ -319,8 +320,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Gives a copy of a frame to each endpoint that is bound to its port, and the frame itself to the last. Makes no copy
-    /// for an endpoint without room, so that a flood to a group costs no more than its copies that are received.
+    /// Gives a copy of a frame to each endpoint that is bound to its port, and the frame itself to the last. Makes no
+    /// copy for an endpoint without room, so that a flood to a group costs no more than its copies that are received.
     fn accept_for_all(&mut self, flow: &Flow, frame: Arrived<B>) {
         let mut ids = Vec::new();
         self.table

@@ -35,8 +35,8 @@
 //! | `discovery.rs` | ARP and neighbor discovery |
 //! | `slots.rs` | numbered entries |
 //! | `steering.rs` | several stacks with the same addresses |
-//! | `hops.rs` | neighbors that those without the link send to |
-//! | `absent.rs` | the flows of those that have ended |
+//! | `hops.rs` | neighbors to which stacks without the link send |
+//! | `absent.rs` | the flows of stacks that have ended |
 //! | `path_mtu.rs` | what routers have said about the lengths of packets |
 //! | `output.rs` | from a datagram to frames; routes and neighbors |
 
@@ -156,7 +156,7 @@ pub struct Stack<B> {
     control: Channel<Arrived<B>>,
     /// Frames for other stacks, each with the number of its stack.
     handed: Channel<(u32, Arrived<B>)>,
-    /// Those of the other stacks that have ended.
+    /// The stacks of the group that have ended.
     absences: Absences,
     fragments: Channel<Arrived<B>>,
     reassembly: Reassembly,

@@ -14,12 +14,12 @@ use crate::drops::DropReason;
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Takes the next packet of an endpoint whose frames the network interface demultiplexes
-    /// ([`NiLrp`](super::Architecture::NiLrp)), and does the protocols' work for it. `ring` takes the next frame out of the
-    /// endpoint's ring, if there is one.
+    /// ([`NiLrp`](super::Architecture::NiLrp)), and does the protocols' work for it. `ring` takes the next frame out of
+    /// the endpoint's ring, if there is one.
     ///
-    /// The endpoint's channel in the stack has what did not come in one frame to the endpoint alone: packets to a group
-    /// or to the stack itself, and those put together from fragments. Channel and ring take turns while both have
-    /// packets, so neither can keep the other waiting.
+    /// The endpoint's channel in the stack has the packets that did not come in one frame to the endpoint alone: those
+    /// to a group, those from the stack itself, and those put together from fragments. Channel and ring take turns
+    /// while both have packets, so neither can keep the other waiting.
     ///
     /// A frame in the ring is demultiplexed again, since the interface may have put it there just before the ring
     /// became this endpoint's, and since it looks neither at link addresses nor at the remote endpoint. A frame that

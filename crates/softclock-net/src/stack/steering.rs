@@ -1,12 +1,12 @@
 //! Several stacks with the same addresses, each in a thread of its own: the hash of a flow names the stack that has the
 //! connection, so that all its segments go there, whichever stack receives them.
 //!
-//! One of the stacks has the link. Each hands the segments of others over by [`next_handed`](Stack::next_handed), and
-//! they take them by [`on_handed`](Stack::on_handed). The others send by the stack with the link: their
-//! [frames](Stack::next_link_frame) have no link addresses, and it completes them in [`forward`](Stack::forward). With a
-//! queue of their own they send by it what they have link addresses for ([`set_sends`](Stack::set_sends)). They may
-//! receive some of the link's frames, such as those of one of its queues, by [`on_frame`](Stack::on_frame): what is no
-//! segment of TCP then goes to the stack with the link.
+//! One of the stacks has the link. Each stack hands the segments of others over by [`next_handed`](Stack::next_handed),
+//! and takes its own by [`on_handed`](Stack::on_handed). The others send by the stack with the link: their
+//! [frames](Stack::next_link_frame) have no link addresses, and it completes them in [`forward`](Stack::forward). A
+//! stack with a queue of its own ([`set_sends`](Stack::set_sends)) sends by it to neighbors whose link addresses it
+//! knows. It may also receive frames of the link, such as those of its queue, by [`on_frame`](Stack::on_frame), and
+//! then hands all but segments of TCP to the stack with the link.
 
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -104,7 +104,7 @@ impl Steering {
 }
 
 impl<B: Deref<Target = [u8]>> Handed<B> {
-    /// Whether the frame is for the stack with the link as it is no segment of TCP.
+    /// Whether the frame is for the stack with the link because it is no segment of TCP.
     pub const fn is_common(&self) -> bool {
         matches!(self.0.route, Route::Common)
     }
@@ -124,7 +124,7 @@ impl<B: Deref<Target = [u8]>> Handed<B> {
 }
 
 impl HandedFrame {
-    /// Whether the frame has a verdict already.
+    /// Whether the verdict on the frame was counted.
     pub const fn is_counted(&self) -> bool {
         self.is_counted
     }
@@ -151,8 +151,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.drops.count(DropReason::HandoverFull);
     }
 
-    /// Takes a frame that another stack has handed over, as [`on_frame`](Self::on_frame) does one of the link. The other
-    /// stack has counted it as received; its verdict is counted here.
+    /// Takes a frame that another stack has handed over, as [`on_frame`](Self::on_frame) does one of the link. The
+    /// other stack has counted it as received; its verdict is counted here.
     pub fn on_handed(&mut self, now: Instant, frame: HandedFrame) {
         self.tcp_at(now);
         self.enqueue(
@@ -231,7 +231,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         steering.is_some_and(|steering| !steering.is_own(flow))
     }
 
-    /// The other stack that has the connection which an ICMP error is about, or may have it.
+    /// Returns the other stack that has, or may have, the connection which an ICMP error is about.
     pub(super) fn stack_of_error(
         &self,
         error: &ErrorMessage<'_>,

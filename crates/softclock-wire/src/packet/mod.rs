@@ -76,7 +76,7 @@ pub const ICMPV6: u8 = 58;
 /// The IP protocol number of SCTP.
 pub const SCTP: u8 = 132;
 
-/// A transport protocol whose packets belong to the ports of an endpoint.
+/// A transport protocol with ports.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Transport {
     /// UDP (RFC 768).

@@ -200,6 +200,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp_copy_by(now, id, into, |connection, into| connection.peek(into))
     }
 
+    /// Copies bytes that have arrived by `copy`, which returns their number.
     fn tcp_copy_by(
         &mut self,
         now: Instant,
@@ -247,7 +248,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let has_unread = endpoint.is_some_and(|endpoint| endpoint.connection.readable() > 0);
         self.tcp.tally.counts.orphans_reset += u64::from(is_full && endpoint.is_some());
         if is_full || has_unread {
-            // The reset discards what has not left, such as the reason for it.
+            // The reset discards bytes that have not left, such as an error response that explains it.
             self.tcp_send_written(now, id.0);
         }
         self.tcp_leave(now, id.0, |connection| match is_full {
@@ -256,8 +257,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         });
     }
 
-    /// Resets a connection. What was written before leaves first, as far as windows and pacing allow: a kernel would have
-    /// sent it in the call that wrote it. `id` is not valid any more.
+    /// Resets a connection. Bytes that were written before leave first, as far as the windows, pacing and the queue of
+    /// frames allow, as if they had been sent by the call that wrote them. `id` is not valid afterwards.
     pub fn tcp_abort(&mut self, now: Instant, id: TcpId) {
         self.tcp_at(now);
         self.tcp_send_written(now, id.0);

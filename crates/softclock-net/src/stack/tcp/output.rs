@@ -38,7 +38,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         while self.tcp_send_one(now, id) {}
     }
 
-    /// Sends what a connection may send now, as far as there is room for frames.
+    /// Sends the segments that a connection may send now, as far as there is room for frames.
     pub(super) fn tcp_send_written(&mut self, now: Instant, id: SlotId) {
         while self.leaving.len() < self.settings.send_queue && self.tcp_send_one(now, id) {}
     }

@@ -29,9 +29,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp_append(id, bytes)
     }
 
-    /// Appends the pieces that `give` returns for the room that there is, at least one byte, and returns the number of
-    /// bytes taken. So a writer copies no more than is taken. A piece counts for at least 128 bytes, so several short ones
-    /// may find less room. The bytes beyond the room are lost.
+    /// Appends the pieces that `give` returns, and returns the number of bytes taken. `give` is called with the room
+    /// that there is, at least one byte, so that a writer copies few bytes in vain. Each piece counts for at least 128
+    /// bytes: after a short one there is less room than `give` was told. Bytes beyond the room are dropped, and are not
+    /// in the returned number.
     ///
     /// # Errors
     /// [`TcpError`]. `give` is not called then.

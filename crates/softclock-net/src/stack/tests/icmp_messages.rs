@@ -25,8 +25,8 @@ fn echo_requests_are_answered_under_a_rate_limit() {
     assert_eq!(host.counts().echoes_answered, 51);
 }
 
-/// Sends a datagram from a connected endpoint, which waits, to a closed port, over each version of IP. Passes both hosts
-/// and the endpoint to `check`.
+/// Sends a datagram from a connected endpoint, which waits, to a closed port, over each version of IP. Passes both
+/// hosts and the endpoint to `check`.
 fn send_to_closed_ports(payload: &[u8], check: impl Fn(&mut Host, &Host, EndpointId)) {
     for (from, to) in [
         ("10.0.0.1:7", "10.0.0.2:9"),

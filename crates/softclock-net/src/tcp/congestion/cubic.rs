@@ -30,8 +30,8 @@ use softclock_core::Instant;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Cubic {
     curve: Curve,
-    /// Microseconds of the last acknowledgment, modulo 2^32. An interval between two in which the window is in use is far
-    /// shorter.
+    /// Microseconds of the last acknowledgment, modulo 2^32. Two acknowledgments between which the window is in use are
+    /// far less than 2^32 us apart.
     last_us: u32,
     /// The part of the window's growth that is not a whole byte yet, times the window.
     credit: u32,
@@ -104,7 +104,7 @@ impl Cubic {
     pub fn advance(&mut self, at: Instant, is_in_use: bool) {
         let us = (at.as_ns() / 1_000) as u32;
         let since = us.wrapping_sub(self.last_us);
-        // Segments may be processed out of the order of their arrival.
+        // Segments may be processed in another order than they arrived in.
         let is_earlier = since.wrapping_neg() <= MOST_EARLIER_US;
         if self.is_open && is_earlier {
             return;
@@ -207,7 +207,7 @@ fn ticks_of_us(us: u128) -> u64 {
     us * 1_024 / 15_625
 }
 
-/// The most by which an acknowledgment arrived before one that was processed earlier.
+/// An acknowledgment arrived at most so long before one that was processed earlier.
 const MOST_EARLIER_US: u32 = 1_000_000;
 
 /// A tick is 2^-16 s: 15 us, short against the time in which the curve changes by a byte.

@@ -1,5 +1,5 @@
-//! Properties of a connection that hold for any segments, calls and times. Called by the property tests and by the fuzzer
-//! (`fuzz/`).
+//! Properties of a connection that hold for any segments, calls and times. Called by the property tests and by the
+//! fuzzer (`fuzz/`).
 
 use alloc::collections::BTreeSet;
 use alloc::vec;

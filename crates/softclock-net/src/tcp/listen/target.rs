@@ -12,8 +12,8 @@ use super::{
     Segment, Seq, Shared, SharedSettings, Timestamps, Transport,
 };
 
-/// Passes segments of a few flows to two listeners that share their limits. The input is a byte of [settings](Settings),
-/// and steps of four bytes each.
+/// Passes segments of a few flows to two listeners that share their limits. The input is a byte of
+/// [settings](Settings), and steps of four bytes each.
 ///
 /// Checks that:
 /// - a handshake completes only if it acknowledges a SYN-ACK that was sent to this flow, by a cookie only while it is

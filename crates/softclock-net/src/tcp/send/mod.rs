@@ -383,8 +383,9 @@ impl Sender {
         self.next.since(self.una)
     }
 
-    /// The flight to which congestion is answered: `size`, and what only the pacer holds back. Unpaced senders would have
-    /// those bytes in flight, and the window that allows them grew as fast (RFC 9438, 4.6, allows to reduce from it).
+    /// Returns the bytes in flight from which congestion reduces the window: `size`, and the bytes that only the pacer
+    /// of the congestion window holds back, but no more than the larger of `size` and this window. A sender without
+    /// pacing would have these bytes in flight. RFC 9438, 4.6 allows to reduce from the whole window.
     fn flight_with_paced(&self, size: u32) -> u32 {
         let is_held_back = self.paced_at != Instant::FAR_FUTURE && !self.pace.is_stated();
         let open = (self.una + self.window).since(self.next);
@@ -434,8 +435,8 @@ impl Sender {
         self.unanswered
     }
 
-    /// Forgets all that is not acknowledged, so that nothing is [unacknowledged](Self::unacknowledged): the connection is
-    /// over. SND.UNA and SND.NXT stay as they are.
+    /// Forgets all that is not acknowledged, so that nothing is [unacknowledged](Self::unacknowledged): the connection
+    /// is over. SND.UNA and SND.NXT stay as they are.
     pub fn clear(&mut self) {
         self.flight = None;
         self.queue = SendQueue::new(self.una);

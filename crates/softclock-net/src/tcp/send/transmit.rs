@@ -48,7 +48,7 @@ impl Sender {
             self.update_pace();
         }
         let allowed_at = self.pace.begin().next_send(now);
-        // The first segment that is sent again ends a time without progress, and takes the place of a lost one.
+        // The first segment that is sent again is not paced: it takes the place of a lost one, so it adds no burst.
         let is_urgent = self.flags.forces_retransmission
             && matches!(candidate, Candidate::Lost(_))
             && !self.pace.is_stated();

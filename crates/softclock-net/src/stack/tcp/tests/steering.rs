@@ -12,8 +12,8 @@ struct Group {
     stacks: Vec<Host>,
     client: Host,
     now: Instant,
-    /// Whether each frame of the client comes to another stack in turn, as from the queues of a link, and the stacks send by
-    /// such queues.
+    /// Whether each frame of the client comes to another stack in turn, as from the queues of a link, and the stacks
+    /// send by such queues.
     has_queues: bool,
     /// The number of a stack that has ended: nothing moves to it or from it.
     ended: Option<usize>,
