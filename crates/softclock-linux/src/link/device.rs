@@ -122,8 +122,8 @@ impl Device {
     /// A stack with addresses of its own ([`XdpFilter::Addresses`]) may have a link address of its own, and the link is
     /// in promiscuous mode then. The filter does not compare link addresses: frames to the stack's IP addresses are
     /// taken whatever link address they are sent to. The host loses the multicast groups in the filter, even those that
-    /// it has joined. The link must have one queue; see [`share_xdp_queues`](Self::share_xdp_queues). Opening and closing may reset the link, which interrupts the host's
-    /// traffic for a moment.
+    /// it has joined. The link must have one queue; see [`share_xdp_queues`](Self::share_xdp_queues). Opening and
+    /// closing may reset the link, which interrupts the host's traffic for a moment.
     ///
     /// # Errors
     /// [`DeviceFailure::Xdp`]. After an error the link is unchanged.
@@ -136,8 +136,8 @@ impl Device {
         Self::of_xdp(XdpSocket::open(link, settings), link)
     }
 
-    /// Opens all queues of a link as [`share_xdp`](Self::share_xdp) opens the only one: a device for each, in the order of
-    /// the queues.
+    /// Opens all queues of a link as [`share_xdp`](Self::share_xdp) opens the only one: a device for each, in the order
+    /// of the queues.
     ///
     /// # Errors
     /// [`DeviceFailure::Xdp`]. After an error the link is unchanged.
@@ -156,12 +156,13 @@ impl Device {
         sockets.into_iter().map(device).collect()
     }
 
-    /// A device to receive from a queue, and to send by it if its link is given.
+    /// Creates a device that receives from a queue and sends by it. If the link is given and the kernel copies frames,
+    /// frames with pending segmentation leave whole.
     pub fn of_queue(queue: XdpQueue, link: Option<&Link>) -> Self {
         Self::Xdp(Box::new(XdpDevice::of_queue(queue, link, BUFFER_BYTES)))
     }
 
-    /// Makes the queue of a device by AF_XDP ready for another thread; `None` if it is none.
+    /// Returns the queue of a device by AF_XDP, for another thread, or `None` for any other device.
     pub fn into_queue(self) -> Option<XdpQueue> {
         match self {
             Self::Xdp(device) => Some(device.into_queue()),
@@ -199,8 +200,8 @@ impl Device {
         }
     }
 
-    /// Checks, without changing the link, whether [`share_xdp_queues`](Self::share_xdp_queues) with [`Copies::Never`] would
-    /// fail, or lose VLAN tags.
+    /// Checks, without changing the link, whether [`share_xdp_queues`](Self::share_xdp_queues) with [`Copies::Never`]
+    /// would fail, or lose VLAN tags.
     ///
     /// # Errors
     /// The first reason found. Success does not mean that the driver supports AF_XDP.
@@ -238,8 +239,8 @@ impl Device {
     }
 
     /// Whether the segmentation that the [`Offload`] of a frame asks for is done behind
-    /// [`send_bytes`](Self::send_bytes), by the kernel or the hardware. By AF_XDP only where frames are copied and the link
-    /// is shared with the host; else AF_XDP sockets do it themselves, frame by frame.
+    /// [`send_bytes`](Self::send_bytes), by the kernel or the hardware. By AF_XDP only where frames are copied and the
+    /// link is shared with the host; else AF_XDP sockets do it themselves, frame by frame.
     pub const fn takes_offloads(&self) -> bool {
         match self {
             Self::Packet(..) | Self::Tap(_) => true,

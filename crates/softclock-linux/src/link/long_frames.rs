@@ -8,8 +8,8 @@ use super::{BATCH, Link, PacketSocket};
 
 /// Sends frames with pending segmentation for an AF_XDP socket of a link.
 ///
-/// Where the kernel copies each frame that AF_XDP sends, such a frame leaves by AF_PACKET: the kernel copies it once, and
-/// the link cuts it, or the link's peer takes it whole. AF_XDP would send each segment on its own.
+/// Where the kernel copies each frame that AF_XDP sends, such a frame leaves by AF_PACKET: the kernel copies it once,
+/// and the link cuts it, or the link's peer takes it whole. AF_XDP would send each segment on its own.
 #[derive(Debug)]
 pub struct LongFrames(Option<PacketSocket>);
 

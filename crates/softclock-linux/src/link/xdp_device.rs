@@ -40,8 +40,8 @@ impl XdpDevice {
         })
     }
 
-    /// Opens the socket for frames with pending segmentation if the link is given. Without it, as after an error, they
-    /// leave segment by segment.
+    /// Creates a device of a queue. Frames with pending segmentation leave whole if the link is given, the kernel
+    /// copies frames, and the socket for them can be opened; else segment by segment.
     pub(super) fn of_queue(queue: XdpQueue, link: Option<&Link>, buffer: usize) -> Self {
         let socket = *queue.0;
         let link = link.filter(|_| socket.is_copied());
@@ -52,7 +52,7 @@ impl XdpDevice {
         }
     }
 
-    /// Ends the socket for frames with pending segmentation.
+    /// Returns the queue, and closes the socket for frames with pending segmentation.
     pub(super) fn into_queue(self) -> XdpQueue {
         XdpQueue(Box::new(self.socket))
     }
@@ -95,8 +95,7 @@ impl XdpDevice {
     }
 }
 
-/// A queue of a link by AF_XDP, on its way to the thread that will receive from it. The frames that arrive meanwhile wait
-/// in its socket.
+/// A queue of a link by AF_XDP, to be moved to another thread. Frames that arrive meanwhile wait in its socket.
 #[derive(Debug)]
 pub struct XdpQueue(Box<XdpSocket>);
 

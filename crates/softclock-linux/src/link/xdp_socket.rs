@@ -165,13 +165,13 @@ impl XdpSocket {
         Ok(sockets.into_iter().next().expect("one for each queue"))
     }
 
-    /// Opens all queues of a link: a socket for each, in the order of the queues. The sockets have common memory, and one
-    /// program directs the frames of each queue to its socket. It stays until all of them are closed; frames of the queue
-    /// of a closed one are lost.
+    /// Opens all queues of a link: a socket for each, in the order of the queues. The sockets have common memory, and
+    /// one program directs the frames of each queue to its socket. It stays until all of them are closed; frames of the
+    /// queue of a closed one are lost.
     ///
     /// # Errors
-    /// See [`XdpError`]: `Queues` for a link with more than [`MOST_QUEUES`](Self::MOST_QUEUES). After an error the link is
-    /// unchanged.
+    /// See [`XdpError`]: `Queues` for a link with more than [`MOST_QUEUES`](Self::MOST_QUEUES). After an error the link
+    /// is unchanged.
     pub fn open_queues(
         link: &Link,
         copies: Copies,

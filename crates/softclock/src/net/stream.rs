@@ -309,9 +309,11 @@ impl TcpStream {
         self.count(written)
     }
 
-    /// Like [`poll_write_vectored`](Self::poll_write_vectored), for buffers some of which lie within `shared`: a
-    /// connection of a [stack](crate::net::stack) of this process sends those from there, and keeps a reference until the
-    /// peer has acknowledged them. Every other connection copies them, as all the rest.
+    /// Like [`poll_write_vectored`](Self::poll_write_vectored), for buffers one of which may lie within `shared`.
+    ///
+    /// A connection of a [stack](crate::net::stack) of this process does not copy the first buffer of at least 1 KiB
+    /// that lies within `shared`, unless the connection is paced by soft events: it keeps a reference until the peer
+    /// has acknowledged the bytes. In all other cases this call works as `poll_write_vectored` does.
     ///
     /// # Errors
     /// As for [`write`](Self::write).

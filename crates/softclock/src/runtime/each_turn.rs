@@ -8,8 +8,9 @@ pub(crate) trait EachTurn {
     /// Posts the events that have arrived to their sources. Does a bounded amount of work.
     fn look(&self, sources: &mut Sources);
 
-    /// Begins to take all that has arrived until now from where it arrives without notice, such as the queue of a
-    /// device. Timeouts are judged once [`has_caught_up`](Self::has_caught_up) holds. By default nothing waits elsewhere.
+    /// Begins to take everything that has arrived so far and of which the runtime knows nothing, such as the frames in
+    /// the queue of a device. Timeouts are judged once [`has_caught_up`](Self::has_caught_up) holds. By default there
+    /// is nothing to take.
     fn catch_up(&self) {}
 
     /// Whether all that had arrived at the last call of [`catch_up`](Self::catch_up) has been taken, so that the next

@@ -6,7 +6,7 @@
 //! waker here, and the loop
 //!
 //! 1. takes all events from the kernel that were ready when this check began,
-//! 2. goes on until the frames that a device of the runtime's own stack had then are taken ([`EachTurn::catch_up`]),
+//! 2. waits until the frames that the device of the runtime's own stack had then are taken ([`EachTurn::catch_up`]),
 //! 3. runs each task that is then ready once, which reads the data or passes it to another task,
 //! 4. wakes the tasks whose timeouts were due before the check; their [`Sleep`](crate::Sleep) finds that it is over.
 //!    It wakes only some per turn: a thousand timeouts may end together, and other tasks would wait behind all of
@@ -40,13 +40,14 @@ pub(crate) struct Timeouts {
     over: Cell<Instant>,
 }
 
-/// A check whether something came in time for the timeouts that were due when it began.
+/// The state of a check whether input came in time for the timeouts that were due when the check began.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Check {
+    /// There is none.
     None,
-    /// The kernel and the queues in memory are looked at.
+    /// The kernel, and the device of a stack, are looked at since this time.
     Looking(Instant),
-    /// The tasks that were ready after the look run, those before this position in the queue of ready tasks.
+    /// After a look that began at this time, the tasks before this position in the queue of ready tasks run.
     Running(Instant, u64),
 }
 

@@ -203,7 +203,8 @@ impl XdpChannels {
         sending.send_buffers(self.shared.socket.as_fd(), frames)
     }
 
-    /// Opens the way for frames with pending segmentation, which [`send`](Self::send) would cut.
+    /// Opens a socket to send frames with pending segmentation by, which [`send`](Self::send) would cut. Where frames
+    /// are sent without copies there is none, and [`send`](Self::send) has to take them.
     ///
     /// # Errors
     /// Those of [`PacketSocket::open`](crate::link::PacketSocket::open).

@@ -128,8 +128,8 @@ impl TcpIo {
         }
     }
 
-    /// Like [`poll_send_vectored`](Self::poll_send_vectored). A stack of this process sends what lies within `shared` from
-    /// there, without a copy of its own.
+    /// Like [`poll_send_vectored`](Self::poll_send_vectored). A stack of this process refers to a long buffer within
+    /// `shared` instead of copying it.
     pub(crate) fn poll_send_shared(
         &self,
         cx: &Context<'_>,

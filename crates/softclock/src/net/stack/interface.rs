@@ -127,8 +127,8 @@ impl Interface {
         }
     }
 
-    /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each device, or of each common
-    /// channel. Pending if none has arrived. Frames of a lane are taken from [`lane`](Self::lane).
+    /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each device, or of each
+    /// common channel. Pending if none has arrived. Frames of a lane are taken from [`lane`](Self::lane).
     pub(super) fn poll_receive(
         &self,
         cx: &Context<'_>,

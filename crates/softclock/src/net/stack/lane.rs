@@ -33,7 +33,7 @@ pub(super) struct Lane {
 #[derive(Default)]
 struct State {
     frames: VecDeque<HandedFrame>,
-    /// Queues of the interface that the thread has to receive from, and does not yet.
+    /// Queues of the interface that the thread is to receive from, and has not taken yet.
     queues: Vec<XdpQueue>,
     /// The link addresses of neighbors that the thread has asked for: one for each question.
     neighbors: Vec<(IpAddr, LinkAddress)>,
@@ -51,8 +51,8 @@ impl Lane {
         }
     }
 
-    /// Whether there is no room for a frame. Those that belong to no connection (`is_common`), such as a flood of datagrams,
-    /// leave half of the room to the others.
+    /// Whether there is no room for a frame. Frames other than TCP (`is_common`), such as a flood of datagrams, may
+    /// fill half of the room.
     pub(super) fn is_full(&self, is_common: bool) -> bool {
         let most = MOST_FRAMES >> u32::from(is_common);
         self.state().frames.len() >= most
@@ -67,12 +67,12 @@ impl Lane {
         receiver.into_iter().for_each(Waker::wake);
     }
 
-    /// Takes frames, at most a batch; if there are none, the task is woken when there is one, or other news of the lane.
+    /// Takes frames, at most a batch. If there are none, the task is woken when there is one, or a queue, or an answer.
     pub(super) fn take(&self, cx: &Context<'_>) -> VecDeque<HandedFrame> {
         let mut state = self.state();
         let count = state.frames.len().min(BATCH);
         if !state.queues.is_empty() || !state.neighbors.is_empty() || state.is_closed {
-            // They came after the task had looked.
+            // They came after the task had looked for them in this turn.
             cx.waker().wake_by_ref();
         } else if count == 0 {
             state.receiver = Some(cx.waker().clone());
@@ -120,7 +120,7 @@ impl Lane {
         counts.clone()
     }
 
-    /// Drops the frames that wait for a thread that ends; returns what the thread has done, without connections.
+    /// Drops the frames that wait for a thread that ends. Returns the counters of the thread, without open connections.
     fn end(&self) -> LaneCounts {
         let mut counts = self.counts();
         counts.tcp = counts.tcp.ended();
@@ -145,7 +145,7 @@ pub(super) struct Lanes {
     has_ended: Vec<bool>,
     /// The counts of threads that have ended.
     ended: LaneCounts,
-    /// What threads which have ended had received and sent, by their numbers.
+    /// The frames of threads that have ended, by their numbers.
     frames: Vec<ThreadFrames>,
     /// Queues that no thread receives from at the moment: the thread with the device takes them next.
     queues: Vec<XdpQueue>,
@@ -190,7 +190,7 @@ impl Lanes {
         Some(lane)
     }
 
-    /// Removes a thread that ends. What it had received from its queues waits in them.
+    /// Removes a thread that ends, and adds its counters to those of the ended threads.
     pub(super) fn remove(&mut self, lane: &Lane) {
         let place = lane.number as usize;
         let counts = lane.end();
@@ -201,15 +201,15 @@ impl Lanes {
         self.has_ended[place] = true;
     }
 
-    /// The lane of the thread that has to receive from a queue; `None` for the thread with the device.
+    /// The lane of the thread that is to receive from a queue; `None` for the thread with the device.
     fn of_queue(&self, queue: u32) -> Option<&Arc<Lane>> {
         let number = queue % self.lanes.len() as u32;
         let lane = self.of(number).filter(|_| number != 0);
         lane.filter(|lane| !lane.refuses_queues.load(Ordering::Relaxed))
     }
 
-    /// Takes the queues of other threads away from the thread with the device, and returns those that it has to receive
-    /// from now, such as those of threads that have ended.
+    /// Gives each queue to its thread: those in `here`, which the thread with the device receives from, and those that
+    /// were given back. Returns the queues that this thread is to add, such as those of threads that have ended.
     pub(super) fn move_queues(&mut self, here: &Queues) -> Vec<XdpQueue> {
         self.queues
             .extend(here.take(|queue| self.of_queue(queue).is_some()));
@@ -243,7 +243,7 @@ impl Lanes {
         frames
     }
 
-    /// What the stacks of all threads have done.
+    /// The counters of the stacks of all threads.
     pub(super) fn counts(&self) -> LaneCounts {
         let mut counts = self.ended.clone();
         self.present().for_each(|lane| counts.add(&lane.counts()));
@@ -335,8 +335,8 @@ impl LaneEnd {
         &self.queues
     }
 
-    /// Receives from the queues that the thread with the device has given to this one. Returns those that cannot be
-    /// watched.
+    /// Begins to receive from the queues that the thread with the device has given to this one. Gives back those that
+    /// cannot be watched, and refuses further ones then.
     pub(super) fn adopt_queues(&self) {
         for queue in self.lane.take_queues() {
             if let Err(queue) = self.queues.add(queue, Some(&self.shared.link)) {
@@ -346,7 +346,7 @@ impl LaneEnd {
         }
     }
 
-    /// Receives from no queue any more.
+    /// Stops receiving from all queues, and gives them back unless the stack has ended.
     pub(super) fn leave_queues(&self) {
         let queues = self.queues.take(|_| true);
         if !self.is_closed() {
@@ -354,8 +354,8 @@ impl LaneEnd {
         }
     }
 
-    /// Sends frames by a queue of this thread, or queues packets without link addresses for the thread with the device;
-    /// returns the number of those of the same kind as the first that were taken.
+    /// Sends frames with link addresses by a queue of this thread, and queues packets without for the thread with the
+    /// device. Takes only frames of the same kind as the first; returns their number.
     pub(super) fn send(&self, frames: &VecDeque<Frame>) -> io::Result<usize> {
         let is_complete = frames.front().is_some_and(Frame::is_complete);
         let run = frames.iter();

@@ -60,10 +60,10 @@ impl StackShare {
     /// If the stack has [several threads](super::StackOptions::threads) and one of them is missing, the runtime becomes
     /// that one, and has TCP sockets, too; else it has UDP sockets.
     ///
-    /// The runtime that opened the stack demultiplexes datagrams, and copies those for this runtime's sockets into their
-    /// channels. By AF_XDP on an interface of several queues, this runtime may receive from one of them itself. With
-    /// [`NiLrp`](super::Architecture::NiLrp) the XDP program demultiplexes them into a ring for each socket, which this
-    /// runtime reads. The work of IP and UDP is done here, by the tasks that receive.
+    /// The runtime that opened the stack demultiplexes datagrams, and copies those for this runtime's sockets into
+    /// their channels. With [`NiLrp`](super::Architecture::NiLrp) the XDP program demultiplexes them into a ring for
+    /// each socket, which this runtime reads. The work of IP and UDP is done here, by the tasks that receive. With TCP
+    /// sockets, by AF_XDP on an interface of several queues, this runtime receives from queues of its own.
     ///
     /// # Errors
     /// [`StackError::Exists`] if the runtime has a stack or shares one, [`StackError::Gone`] if the stack has ended,

@@ -19,8 +19,8 @@
 //! - `driver`: frames from the interface to the sockets and back; `udp`: UDP sockets; `ring`: their rings with NI-LRP.
 //! - `capture`: a file with the frames, for Wireshark.
 //! - `tcp`, `listener`: TCP connections and listeners.
-//! - `shared`: what other threads reach of a stack; `member`: their UDP sockets; `lane`: frames to their connections;
-//!   `queues`: the queues of the interface that a thread receives from.
+//! - `shared`: the part of a stack that other threads reach; `member`: their UDP sockets; `lane`: frames to their
+//!   connections; `queues`: the queues of the interface that a thread receives from.
 //!
 //! # Example
 //! ```no_run
@@ -141,11 +141,11 @@ pub struct StackOptions {
     /// without one are refused. The limits of connections, of their memory and of half-open ones are divided among the
     /// threads.
     ///
-    /// With AF_XDP on an interface of several queues, each thread receives from its own: those whose numbers, modulo the
-    /// number of threads, are its own number. It sends by the first of them. Without, and from the queues of threads that
-    /// are not there, the thread that opened the stack receives. Frames for another thread are handed to it: a copy of
-    /// each, in a queue of 2048. Frames that find it full, or a thread that has not joined, are discarded and counted as
-    /// [`DropReason::HandoverFull`].
+    /// With AF_XDP on an interface of several queues, each thread receives from the queues whose numbers, modulo the
+    /// number of threads, are its own number, and sends by the first of them. The thread that opened the stack receives
+    /// from the queues of threads that are not there, and by other mechanisms all frames. Frames for another thread are
+    /// handed to it: a copy of each, in a queue of 2048. Frames that find it full, or a thread that has not joined, are
+    /// discarded and counted as [`DropReason::HandoverFull`].
     ///
     /// When a thread ends, its connections are reset, and other threads with a listener at the port accept those that
     /// the hash gives to it, until another runtime joins in its place.
@@ -211,8 +211,8 @@ pub fn open(options: &StackOptions) -> Result<Stack, StackError> {
 /// included. Returns at once without a stack.
 ///
 /// The kernel goes on sending for a process that has ended, but a stack ends with its runtime, and what is left in its
-/// send buffers is lost. So a server awaits this before its runtime ends; under a [timeout](crate::timeout), since a peer
-/// that does not read is waited for as long as its window stays closed. Looks every 2 ms.
+/// send buffers is lost. So a server awaits this before its runtime ends; under a [timeout](crate::timeout), since a
+/// peer that does not read is waited for as long as its window stays closed. Looks every 2 ms.
 pub async fn flushed() {
     while unflushed() > 0 {
         crate::sleep(FLUSH_PAUSE).await;
@@ -308,7 +308,8 @@ impl Stack {
         poll_fn(|cx| self.0.poll_host_address(cx)).await
     }
 
-    /// Completes when the interface is deleted, or moved to another network namespace. Sockets of the stack receive nothing more then.
+    /// Completes when the interface is deleted, or moved to another network namespace. Sockets of the stack receive
+    /// nothing more then.
     pub async fn ended(&self) -> StackError {
         self.0.ended().await
     }
@@ -370,13 +371,13 @@ pub struct StackReport {
     pub threads: Vec<ThreadFrames>,
 }
 
-/// The frames that a thread has received from the device and sent by it, or by its own queues of it.
+/// The frames that a thread has received and sent by the device, or by queues of its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct ThreadFrames {
-    /// Frames that it has received.
+    /// Frames that it has received, whichever thread they were for.
     pub received: u64,
-    /// Frames that it has sent.
+    /// Frames that it has sent, for whichever thread.
     pub sent: u64,
 }
 

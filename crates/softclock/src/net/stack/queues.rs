@@ -1,7 +1,8 @@
 //! The queues of the interface that a thread receives from, and sends by.
 //!
-//! The thread with the device opens all of them, and keeps the first. Each of the others goes to the thread whose number
-//! is that of the queue, modulo their number, while that thread is there; see [`Lanes`](super::lane::Lanes).
+//! The thread with the device opens all of them, and keeps the first. Each of the others goes to the thread whose
+//! number is that of the queue modulo the number of threads, while that thread is there; see
+//! [`Lanes`](super::lane::Lanes).
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
@@ -27,7 +28,8 @@ struct Queue {
 }
 
 impl Queues {
-    /// Watches a queue, to receive from it and, with its link, to send by it; returns it if that is not possible.
+    /// Watches a queue, to receive from it and send by it; returns it if it cannot be watched. With its link, frames
+    /// with pending segmentation leave whole.
     pub(super) fn add(&self, queue: XdpQueue, link: Option<&Link>) -> Result<(), XdpQueue> {
         let number = queue.number();
         let device = Rc::new(Device::of_queue(queue, link));
@@ -41,7 +43,7 @@ impl Queues {
     }
 
     fn watch(&self, number: u32, device: Rc<Device>) -> io::Result<()> {
-        // The chunks of the socket have its descriptor, too.
+        // The chunks of the socket keep its file open, so that a close alone would not end the watch.
         let device = Kernel::duplicated(device)?;
         self.0.borrow_mut().push(Queue { number, device });
         Ok(())
@@ -121,7 +123,7 @@ impl Queues {
     }
 }
 
-/// The queue of a device that is not watched any more.
+/// Returns the queue of a device, or `None` if the device is used elsewhere or is not one by AF_XDP.
 fn unwatched(device: Rc<Device>) -> Option<XdpQueue> {
     Rc::into_inner(device)?.into_queue()
 }

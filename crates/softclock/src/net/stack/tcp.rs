@@ -200,7 +200,8 @@ impl StackTcp {
         self.poll_send_shared(cx, parts, &Bytes::new())
     }
 
-    /// Like [`poll_send_vectored`](Self::poll_send_vectored). What lies within `shared` is sent from there.
+    /// Like [`poll_send_vectored`](Self::poll_send_vectored), but refers to the first long part within `shared` instead
+    /// of copying it.
     pub(crate) fn poll_send_shared(
         &self,
         cx: &Context<'_>,
@@ -268,8 +269,8 @@ impl StackTcp {
         self.send(&[IoSlice::new(bytes)], &Bytes::new())
     }
 
-    /// Gives the parts to the stack, as far as there is room: what lies within `shared` as a reference, and the rest
-    /// copied.
+    /// Gives the parts to the stack, as far as there is room: the first long part within `shared` as a reference, and
+    /// copies of the others.
     fn send(&self, parts: &[IoSlice<'_>], shared: &Bytes) -> io::Result<usize> {
         let offered = parts.iter().map(|part| part.len()).sum();
         if offered == 0 {
@@ -435,7 +436,8 @@ impl Drop for StackTcp {
     }
 }
 
-/// The first `room` bytes of the parts, one after the other: copies, but for the first long part within `shared`.
+/// The first `room` bytes of the parts, one after the other, as copies and a reference to the first long part within
+/// `shared`.
 fn pieces(parts: &[IoSlice<'_>], room: usize, shared: &Bytes) -> [Bytes; 3] {
     let is_shared = |part: &IoSlice<'_>| part.len() >= LEAST_SHARED && lies_within(part, shared);
     let Some(at) = parts.iter().position(is_shared) else {

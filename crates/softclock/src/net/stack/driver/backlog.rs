@@ -1,20 +1,20 @@
-//! The frames that had arrived in the device at some time, which the driver takes before a timeout is judged.
+//! The frames that a device had when a check of timeouts began: the driver takes them before a timeout is judged.
 
 use std::cell::Cell;
 
 use super::Driver;
 
-/// What is left of these frames: the driver's turns after which all of them are taken for sure.
+/// The most turns that the driver needs to take the rest of these frames.
 #[derive(Default)]
 pub(super) struct Backlog(Cell<u32>);
 
 impl Backlog {
-    /// Begins with the frames that the device has now.
+    /// Begins with the frames that are in the device at this moment.
     fn begin(&self) {
         self.0.set(MOST_TURNS);
     }
 
-    /// Notes that the driver has had a turn, in which the device was empty, or not.
+    /// Notes that the driver has had a turn: one that left nothing to do (`is_empty`), or another.
     pub(super) fn on_turn(&self, is_empty: bool) {
         self.0.set(match is_empty {
             true => 0,
@@ -29,21 +29,21 @@ impl Backlog {
 }
 
 impl Driver {
-    /// Begins to take the frames that the device has now, a batch a turn as always: the tasks that have got some run in
-    /// between, so that their channels do not overflow.
+    /// Begins to take the frames that are in the device at this moment, a batch a turn as always: the tasks that
+    /// receive them run in between, so that their channels do not overflow.
     pub(super) fn catch_up(&self) {
         self.backlog.begin();
         self.wake();
     }
 
-    /// Whether these frames are taken, and their receivers are known.
+    /// Whether these frames are taken, so that the next look wakes the last of their receivers.
     pub(super) fn has_caught_up(&self) -> bool {
         self.is_gone.get() || self.backlog.is_taken()
     }
 }
 
-/// The batches of frames that a device holds at most: more than the 4 MiB of an AF_PACKET socket, where the shortest
-/// frame takes more than 512 bytes.
+/// The most batches that the driver takes: 8192 frames, about as many short ones as the buffer of an AF_PACKET socket
+/// holds. A limit, since a device under load is never empty.
 const MOST_TURNS: u32 = 256;
 
 #[cfg(test)]

@@ -59,7 +59,7 @@ impl Driver {
 
     /// Captures a frame that leaves for the device, as the device sends it: cut into segments, with their checksums.
     pub(super) fn capture_sent(&self, frame: &Frame) {
-        // The thread with the device captures the packets of others that it completes.
+        // A packet without link addresses is captured by the thread with the device, which completes it.
         let running = self.running_capture();
         let leaves_here = !self.is_without_device() || frame.is_complete();
         let Some(capture) = running.filter(|_| leaves_here) else {

@@ -33,13 +33,14 @@ impl Driver {
         }
     }
 
-    /// What the threads have in common, if there are several.
+    /// Returns the state that the threads share, if there are several.
     fn group(&self) -> Option<&Arc<Shared>> {
         let lane = self.interface.lane();
         lane.map(LaneEnd::shared).or(self.shared.get())
     }
 
-    /// Lets the stack know which threads have ended since the last call, and moves queues between the threads.
+    /// Tells the stack which threads have ended or begun, passes answers about neighbors to it, and moves queues
+    /// between the threads. Costs a few locks if nothing has changed.
     pub(super) fn look_at_group(&self, now: Instant) {
         if let Some(lane) = self.interface.lane() {
             lane.adopt_queues();
@@ -65,7 +66,7 @@ impl Driver {
                 .into_iter()
                 .filter_map(|queue| queues.add(queue, None).err());
             let unwatched: Vec<_> = unwatched.collect();
-            // Tried again at the next change.
+            // Watching them is tried again at the next change.
             shared.lanes().take_back(unwatched);
         }
         let lanes = shared.lanes();
@@ -78,8 +79,8 @@ impl Driver {
         }
     }
 
-    /// Ends the stacks of the other threads with that of the thread with the device. A thread without the device receives
-    /// from no queue any more.
+    /// Ends this thread's part in the group. The thread with the device closes the stacks of all others; another thread
+    /// gives its queues back.
     pub(super) fn leave_group(&self) {
         match (self.interface.lane(), self.shared.get()) {
             (Some(lane), _) => lane.leave_queues(),
@@ -88,7 +89,7 @@ impl Driver {
         }
     }
 
-    /// Takes the frames that other threads have handed over: at most a batch. Returns whether there were any.
+    /// Takes frames that other threads have handed over, at most a batch. Returns whether there were any.
     pub(super) fn take_handed(&self, cx: &Context<'_>, now: Instant) -> bool {
         let frames = match (self.interface.lane(), self.shared.get()) {
             (Some(lane), _) => lane.take(cx),
@@ -117,13 +118,13 @@ impl Driver {
         }
     }
 
-    /// Notes what the stack of a thread without the device has done, for the report of the thread with it. `is_idle` if
-    /// nothing has arrived.
+    /// Publishes the counters of a thread without the device, for the report of the thread with it. `is_idle` says that
+    /// nothing has arrived in this turn.
     pub(super) fn publish_counts(&self, is_idle: bool) {
         let Some(lane) = self.interface.lane() else {
             return;
         };
-        // A system call for each queue.
+        // Costs a system call for each queue.
         let turns = self.turns_without_look.get() + 1;
         self.turns_without_look.set(turns % TURNS_WITHOUT_LOOK);
         if is_idle || turns == TURNS_WITHOUT_LOOK {
@@ -162,5 +163,5 @@ impl Driver {
     }
 }
 
-/// The most turns without a look at what the queues have lost.
+/// The most turns without a look at the losses of the queues.
 const TURNS_WITHOUT_LOOK: u32 = 64;

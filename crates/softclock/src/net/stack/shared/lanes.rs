@@ -37,8 +37,8 @@ impl Shared {
         }
     }
 
-    /// Gives the current thread a stack with connections of its own, if there is one for it: the end of its lane, and
-    /// the stack.
+    /// Gives the current thread a stack with connections of its own: the end of its lane, and the stack. `None` if all
+    /// threads are there.
     pub(in super::super) fn take_lane(
         self: &Arc<Self>,
         runtime: Rc<Inner>,
@@ -60,16 +60,16 @@ impl Shared {
         self.on_lane_change();
     }
 
-    /// Notes that a thread has begun or ended. The drivers look at this before they receive.
+    /// Notes that a thread has begun or ended, or has given queues back. Drivers look at this before they receive.
     fn on_lane_change(&self) {
         self.changes.fetch_add(1, Ordering::Release);
         self.wake_driver();
     }
 
-    /// Takes queues that a thread does not receive from any more, for another one.
+    /// Takes queues back from a thread, to give them to another. Drops them if the stack has ended.
     pub(in super::super) fn give_queues_back(&self, queues: Vec<XdpQueue>) {
         let mut lanes = lock(&self.lanes);
-        // After the end of the stack nobody would receive.
+        // After the end of the stack no thread would receive from them.
         if !self.is_closed() && !queues.is_empty() {
             lanes.take_back(queues);
             drop(lanes);
@@ -77,7 +77,7 @@ impl Shared {
         }
     }
 
-    /// Counts the threads that have begun or ended.
+    /// The number of changes of the group so far.
     pub(in super::super) fn lane_changes(&self) -> u32 {
         self.changes.load(Ordering::Acquire)
     }
