@@ -43,8 +43,8 @@ pub enum StartError {
     ErrorPage(ErrorPage, io::Error),
     /// The address is one for metrics, which are served without TLS only.
     PlainOnly(ListenAddress),
-    /// The address is one for metrics and of the server's own stack, whose connections several threads divide, while one
-    /// thread serves metrics.
+    /// The address for metrics is one of the server's own stack, and the server has several threads: they divide the
+    /// connections of the stack, but one thread serves metrics.
     DividedMetrics(ListenAddress),
     /// The burst rate is below the rate, so that a connection that has fallen behind could not catch up.
     SlowBurst {

@@ -32,8 +32,8 @@ pub(crate) struct ClientPatience {
     timeouts: Timeouts,
     /// The input that is waited for, and since when.
     reading: Option<(Wait, Instant)>,
-    /// The number of pauses for which hyper is kept: two after a request that came within [`PAUSE`] of the response
-    /// before it, and one fewer after each other request.
+    /// The number of further pauses for which hyper is kept: two after a request that came within [`PAUSE`] of the
+    /// response before it, and one fewer after each other request.
     pauses: u8,
     sending: Sending,
     timer: LateTimer,
@@ -83,8 +83,8 @@ impl ClientPatience {
         };
     }
 
-    /// Records that no input has arrived; ready when the timeout of `wait` has expired. A pause is over at once for a
-    /// client that does not send requests quickly.
+    /// Records that no input has arrived; ready when the timeout of `wait` has expired. A pause ends at once unless the
+    /// client has sent its last requests soon after the responses.
     pub(crate) fn poll_read(&mut self, wait: Wait, cx: &mut Context<'_>) -> Poll<()> {
         let now = softclock::now();
         let since = match self.reading {
@@ -268,10 +268,12 @@ impl Window {
 /// than the pauses of an event stream that sends frequent keep-alive messages.
 pub(crate) const HALF_CLOSED_SILENCE: Duration = Duration::from_secs(5);
 
-/// How long hyper is kept for the next request of a client that sends one after another. With less, hyper is created
-/// again for more of the requests, which costs about 1 us each time; with more, such clients use more memory when they
-/// stop. Other clients get no pause. Many of them may come within one, and the allocator could not return the memory of
-/// the hypers that wait at a time, as the state of new connections lies between their buffers.
+/// How long hyper is kept for the next request of a client that sends one soon after another. With less, hyper is
+/// created again for more of the requests, which costs about 1 us each time; with more, such clients use more memory
+/// when they stop.
+///
+/// Other clients get no pause. If they did, many could have a hyper at a time, and the allocator could not return this
+/// memory, since the state of new connections would lie between hyper's buffers.
 const PAUSE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

@@ -2,9 +2,9 @@
 //!
 //! hyper uses more than 12 KB of memory for a connection, mostly buffers, and most connections of a server are idle
 //! most of the time. So this module starts hyper only when a whole head has arrived. When no other request follows,
-//! hyper reads the end of its stream, finishes all responses, and is dropped; it then holds no unread input. It waits
-//! for a moment if the client sends one request after another. The [`GuardedStream`] below hyper lives as long as the
-//! connection, with its timeouts and the client's state.
+//! hyper reads the end of its stream, finishes all responses, and is dropped; it then holds no unread input. hyper
+//! waits up to 10 ms for the next request of a client that sends requests quickly, and not at all for others. The
+//! [`GuardedStream`] below hyper lives as long as the connection, with its timeouts and the client's state.
 
 use std::convert::Infallible;
 use std::future::poll_fn;

@@ -30,8 +30,8 @@ pub(crate) struct Session {
     waiting: Cell<Option<Waker>>,
     /// The tunnel that this connection becomes after a response with status 101.
     tunnel: Cell<Option<Box<Tunnel>>>,
-    /// The content in memory that a response has passed to hyper last, until it is written: the stream need not copy what
-    /// lies in it.
+    /// The latest piece of a response's content that is in memory and was passed to hyper, until hyper has written it.
+    /// The stream may refer to bytes that lie in it instead of copying them.
     pub(crate) content: RefCell<Bytes>,
     /// Counts the connection for the client's address.
     permit: OnceCell<ConnectionPermit>,

@@ -73,8 +73,8 @@ pub(crate) enum End {
     Silent,
     /// The client reads nothing, or too slowly.
     Stuck,
-    /// No request has followed, within a moment if others did. hyper is dropped until the next one arrives; the
-    /// connection continues.
+    /// No request has followed the last response: at once, or within a pause for a client that sends requests quickly.
+    /// hyper is dropped until the next one arrives; the connection continues.
     Pause,
 }
 
@@ -488,7 +488,7 @@ impl<S: Socket> Write for GuardedStream<S> {
         if self.poll_gone(cx).is_ready() {
             return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
         }
-        // hyper flushes when all that it had is written.
+        // hyper flushes once it has written everything.
         self.session.content.take();
         self.lane.on_flush(|| self.socket.sends_files())?;
         // With TLS, the flush waits until the client has read buffered records: this wait has its timeouts, too.

@@ -159,8 +159,8 @@ impl Binder {
         binder
     }
 
-    /// Leaves these addresses, and the unspecified ones, to the stack of the runtimes, of which there are so many; only
-    /// these ports of them, if given.
+    /// Leaves these addresses, and the unspecified ones, to the stack of the runtimes; only these ports of them, if
+    /// given. `threads` is the number of runtimes.
     #[must_use]
     pub(crate) fn with_stack(
         mut self,
@@ -174,8 +174,8 @@ impl Binder {
         self
     }
 
-    /// Whether several threads divide the connections to this place, so that one that listens alone would refuse those
-    /// of the others.
+    /// Whether several threads divide the connections to this place. A single listener would then get only those of its
+    /// thread, and the others would be refused.
     pub(crate) fn divides(&self, place: &Place) -> bool {
         self.is_divided && self.of_stack(place).is_ok_and(|own| !own.is_empty())
     }

@@ -17,7 +17,8 @@ pub(crate) trait Socket: Write + Unpin {
     /// Costs less than a read.
     fn poll_readable(&self, cx: &Context<'_>) -> Poll<()>;
 
-    /// Like [`poll_write_vectored`](Write::poll_write_vectored), for buffers some of which may lie within `shared`.
+    /// Like [`poll_write_vectored`](Write::poll_write_vectored), for buffers one of which may lie within `shared`: the
+    /// socket may keep a reference to it instead of a copy.
     fn poll_write_shared(
         &mut self,
         cx: &mut Context<'_>,

@@ -94,8 +94,8 @@ pub(crate) struct Change {
 }
 
 impl Control {
-    /// Binds the addresses of the settings, except those for which a socket `left` by another process listens already, and
-    /// those that the runtime's own `stack` serves: these addresses, and only these ports of them, if given.
+    /// Binds the addresses of the settings, except those for which a socket `left` by another process listens already,
+    /// and those that the runtime's own `stack` serves: these addresses, and only these ports of them, if given.
     /// Returns the commands to the threads, which already contain that to listen.
     pub(crate) fn bind(
         settings: Settings,

@@ -31,9 +31,9 @@ use crate::net::listener::{Binder, Bound, Listener, check_distinct};
 /// Serves a program's own metrics page at `/metrics` over HTTP, as [`Settings::metrics`](crate::Settings::metrics) does
 /// for a [`Server`](crate::Server).
 ///
-/// [`bind`](Self::bind) reports mistakes before the program begins its work; [`start`](Self::start) serves in a runtime.
-/// Each address has at most 32 connections: a new one replaces the one whose last progress is oldest. Dropping the
-/// endpoint closes its listeners and connections.
+/// [`bind`](Self::bind) reports mistakes before the program begins its work; [`start`](Self::start) serves in a
+/// runtime. Each address has at most 32 connections: a new one replaces the one whose last progress is oldest. Dropping
+/// the endpoint closes its listeners and connections.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -162,8 +162,8 @@ impl Endpoints {
         Ok(())
     }
 
-    /// Accepts connections on the listeners prepared before, in the current runtime. Starts all listeners that it can, and
-    /// returns the first error.
+    /// Accepts connections on the listeners prepared before, in the current runtime. Starts all listeners that it can,
+    /// and returns the first error.
     pub(crate) fn start(&self, reporter: &impl Reporter) -> Result<(), StartError> {
         let mut result = Ok(());
         for endpoint in self.all.borrow_mut().iter_mut() {

@@ -54,8 +54,7 @@ fn packets(page: &mut MetricsPage, report: &StackReport) {
             ("sent", counts.frames_sent),
         ],
     );
-    let help =
-        "Frames that each thread received from the device and sent by it, or by its queues of it.";
+    let help = "Frames that each thread received and sent by the device, or by queues of its own.";
     page.family("softclock_stack_thread_frames_total", Counter, help);
     for (number, frames) in report.threads.iter().enumerate() {
         let number = number.to_string();
