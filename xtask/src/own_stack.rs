@@ -1,4 +1,4 @@
-//! `cargo xtask test-stack`: suites of the program and of the sockets again, on network stacks of their own.
+//! `cargo xtask test-stack`: runs suites of the program and of the sockets on network stacks of their own.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -33,7 +33,7 @@ const SERVE: Suite = Suite {
         ),
         (
             "h2spec::all_of_h2spec_passes",
-            "its client sends more behind a GOAWAY: what has arrived, and is not read, makes the close a reset",
+            "its client sends more behind a GOAWAY, and bytes that were not read make the close a reset",
         ),
         (
             "handover::a_client_of_http_2_may_ask_the_old_process_too",
@@ -64,7 +64,7 @@ const SERVE: Suite = Suite {
         ),
         (
             "stalled::an_error_of_the_socket_is_no_stall",
-            "no system call of its own carries a connection, so none can fail for it",
+            "a connection makes no system calls, so none can fail",
         ),
     ],
 };
@@ -77,7 +77,7 @@ const PROXY: Suite = Suite {
     except: &[
         (
             "departures::an_end_counts_while_the_upstream_is_not_reached",
-            "connections that take no descriptors show nothing that it could look at",
+            "the test sees connections by their descriptors, which those of a stack do not take",
         ),
         (
             "failing::without_descriptors_the_answer_is_503_and_nobody_is_to_blame",
@@ -91,7 +91,7 @@ const PROXY: Suite = Suite {
         ),
         (
             "retries::a_try_on_a_connection_that_was_closed_counts",
-            "nobody ends the connections of a program that is killed",
+            "the connections of a program that is killed are not ended",
         ),
     ],
 };
@@ -118,7 +118,7 @@ const HANDOVER: &str = "a stack cannot be handed to another process";
 
 const BUFFERS: &str = "the buffers of sockets are the program's own memory";
 
-/// Runs all of the suites, and prints the counts in the last line.
+/// Runs all suites. The last line has the counts.
 pub(crate) fn task() -> ExitCode {
     let mut steps = Steps::default();
     steps.run("packages", packages::install_missing);
@@ -132,12 +132,13 @@ pub(crate) fn task() -> ExitCode {
     steps.exit_code()
 }
 
-/// The suite of `serve`, the quickest that has all of TCP's work for a server, for `ci`.
+/// Runs the suite of `serve`, for `ci`: the quickest of those in which a server does all of TCP's work.
 pub(crate) fn serve(counts: &mut Counts) -> Result<Outcome, String> {
     SERVE.run(counts)
 }
 
 impl Suite {
+    /// Runs the tests, but for the exceptions, and adds to `counts`.
     fn run(&self, counts: &mut Counts) -> Result<Outcome, String> {
         let is_root = fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0);
         if !is_root {
@@ -148,7 +149,7 @@ impl Suite {
             println!("left out: {test}: {reason}");
         }
         let skips = self.except.iter().flat_map(|(test, _)| ["--skip", test]);
-        // With `--exact` a name stands for no test whose name it begins.
+        // With `--exact` a name excludes no other test whose name begins with it.
         let exact = (!self.except.is_empty()).then_some("--exact");
         let words = self.command();
         let words = words.into_iter().chain(["--"]);

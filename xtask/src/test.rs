@@ -50,14 +50,14 @@ pub(crate) fn step(arguments: &[String], counts: &mut Counts) -> Result<Outcome,
 /// A run of `cargo test`.
 pub(crate) struct Run<'a> {
     pub(crate) arguments: &'a [String],
-    /// A variable in its environment.
+    /// A variable to set in its environment, with its value.
     pub(crate) environment: Option<(&'a str, &'a str)>,
     /// The file of a [`SkipLog`].
     pub(crate) log: &'a Path,
 }
 
 impl Run<'_> {
-    /// Runs the tests, and adds to `counts`.
+    /// Runs the tests, and adds their results to `counts`.
     pub(crate) fn count(&self, counts: &mut Counts) -> Result<(), String> {
         let scope = (!names_packages(self.arguments)).then_some("--workspace");
         let mut child = cargo(["test", "--all-features", "--no-fail-fast"])
@@ -212,7 +212,7 @@ impl SkipLog {
         &self.0
     }
 
-    /// Prints the lines, and counts the tests that were skipped, which fails in CI.
+    /// Prints the lines, and adds the skipped tests to `counts`. Any is an error in CI, and a notice elsewhere.
     pub(crate) fn outcome(self, counts: &mut Counts) -> Result<Outcome, String> {
         let told = self.take();
         for line in &told {
@@ -248,7 +248,7 @@ fn subject(line: &str) -> Option<(&str, &str)> {
 /// The beginnings of lines about tests that did not run completely.
 const SKIPPED: &str = "skipped: ";
 
-/// The outcome of a step that left something out, which fails in CI.
+/// Returns the outcome of a step that left something out: an error in CI, and a notice elsewhere.
 pub(crate) fn skipped(message: &str) -> Result<Outcome, String> {
     match in_ci() {
         true => Err(format!("{message} (CI is set)")),
