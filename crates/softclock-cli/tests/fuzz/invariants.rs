@@ -155,8 +155,8 @@ impl Bystander {
         // The loop keeps turning while this program waits for a processor, but hardly each time.
         let best = |window: &[u64]| window.iter().copied().min().expect("not empty");
         let worst = turns.windows(WINDOW).map(best).max()?;
-        // A paced server turns for each piece of others' responses, and while it spins until the next. A stack paces all
-        // connections.
+        // A paced server turns for each piece of others' responses, and while it spins until the next. A stack paces
+        // all connections.
         let is_paced = subject.is_paced() || own_stack::is_chosen();
         let allowed = turns_allowed(recorder.mode) * subject.threads as u64;
         if worst > allowed && !is_paced {

@@ -1,5 +1,5 @@
-//! `softclock serve` and `softclock proxy` on a stack of their own, with clients of the kernel's stack on the other side
-//! of a link.
+//! `softclock serve` and `softclock proxy` on a stack of their own, with clients of the kernel's stack on the other
+//! side of a link.
 
 mod browser;
 mod host;
@@ -131,8 +131,8 @@ fn a_server_that_is_killed_under_load_can_be_replaced() {
     }
 }
 
-/// A client that has missed the announcement of a new server, and sends to the link address of its predecessor, finds the
-/// new one by the second announcement.
+/// A client that has missed the announcement of a new server, and sends to the link address of its predecessor, finds
+/// the new one by the second announcement.
 #[test]
 fn a_lost_announcement_is_made_up_for() {
     for carrier in [Carrier::Packet, Carrier::Xdp] {
