@@ -23,7 +23,7 @@ use crate::runtime::sources::Direction;
 pub(super) enum Opened {
     /// At least one: by AF_XDP one for each queue.
     Devices(Vec<Device>),
-    Channels(XdpChannels, LongFrames),
+    Channels(Arc<XdpChannels>, LongFrames),
     Lane(LaneEnd),
 }
 
@@ -257,8 +257,7 @@ impl Devices {
 }
 
 impl Channels {
-    fn watch(channels: XdpChannels, long: LongFrames) -> io::Result<Self> {
-        let all = Arc::new(channels);
+    fn watch(all: Arc<XdpChannels>, long: LongFrames) -> io::Result<Self> {
         let kinds = [
             CommonKind::Control,
             CommonKind::Fragments,

@@ -171,7 +171,7 @@ fn open_channels(link: &Link, options: &StackOptions) -> Result<Opened, DeviceEr
     let channels = channels.map_err(|error| failed(DeviceFailure::Xdp(error)))?;
     let long = channels.long_frames(LONG_FRAMES_BYTES);
     let long = long.map_err(|error| failed(DeviceFailure::Packet(error)))?;
-    Ok(Opened::Channels(channels, long))
+    Ok(Opened::Channels(Arc::new(channels), long))
 }
 
 /// Opens a link, with all of its queues.
