@@ -38,8 +38,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         while self.tcp_send_one(now, id) {}
     }
 
-    /// Sends the segments that a connection may send now, as far as there is room for frames.
+    /// Sends the segments that a connection may send now, as far as there is room for frames. One that is not
+    /// synchronized sends none: its SYN would open a connection at the peer that this end has given up.
     pub(super) fn tcp_send_written(&mut self, now: Instant, id: SlotId) {
+        let endpoint = self.tcp.connections.get(id);
+        if !endpoint.is_some_and(|endpoint| endpoint.connection.state().is_synchronized()) {
+            return;
+        }
         while self.leaving.len() < self.settings.send_queue && self.tcp_send_one(now, id) {}
     }
 

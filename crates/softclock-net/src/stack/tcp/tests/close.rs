@@ -153,6 +153,25 @@ fn what_was_written_before_a_reset_arrives() {
     }
 }
 
+/// The peer would answer the SYN of a connection that does not exist any more.
+#[test]
+fn a_connection_that_ends_before_its_syn_has_left_sends_nothing() {
+    for is_abort in [false, true] {
+        // The only connection without owner is that of the first client, so that closing the second resets it.
+        let mut pair = Pair::with(|_, settings| settings.tcp.most_orphans = 1);
+        let [first, _server] = pair.connected();
+        pair.hosts[0].tcp_close(pair.now, first);
+        pair.run(ms(100));
+        let client = pair.connect();
+        match is_abort {
+            true => pair.hosts[0].tcp_abort(pair.now, client),
+            false => pair.hosts[0].tcp_close(pair.now, client),
+        }
+        assert!(pair.hosts[0].next_frame().is_none(), "{is_abort}");
+        assert_eq!(pair.state(0, client), None);
+    }
+}
+
 #[test]
 fn a_closed_connection_sends_the_rest_of_its_bytes() {
     let mut pair = Pair::new(Architecture::SoftLrp);
