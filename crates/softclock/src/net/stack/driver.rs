@@ -451,7 +451,7 @@ impl Driver {
     }
 
     pub(super) fn report(&self) -> StackReport {
-        let refused = self.refused.get() + self.interface.take_refused();
+        let mut refused = self.refused.get() + self.interface.take_refused();
         self.refused.set(refused);
         self.count_discards();
         self.look_at_rings();
@@ -467,10 +467,9 @@ impl Driver {
             sent: counts.frames_sent,
         };
         let mut threads = vec![own];
-        let mut refused = refused;
         if let Some(shared) = self.shared.get() {
-            let lanes = shared.lanes().counts();
-            threads = shared.lanes().frames(own);
+            let (lanes, of_threads) = shared.lanes().counts(own);
+            threads = of_threads;
             refused += lanes.refused;
             counts.frames_sent += lanes.sent;
             lost = lost.map(|lost| lost + lanes.lost);

@@ -233,21 +233,17 @@ impl Lanes {
         self.queues.clear();
     }
 
-    /// The frames of each thread, if `first` are those of the thread with the device.
-    pub(super) fn frames(&self, first: ThreadFrames) -> Vec<ThreadFrames> {
-        let mut frames = self.frames.clone();
+    /// The counters of the stacks of all threads without the device, and the frames of each thread, if `first` are those
+    /// of the thread with the device. Looks once at the counters of each thread, so that both agree.
+    pub(super) fn counts(&self, first: ThreadFrames) -> (LaneCounts, Vec<ThreadFrames>) {
+        let (mut counts, mut frames) = (self.ended.clone(), self.frames.clone());
         for lane in self.present() {
-            frames[lane.number as usize].add(&lane.counts());
+            let of_lane = lane.counts();
+            counts.add(&of_lane);
+            frames[lane.number as usize].add(&of_lane);
         }
         frames[0] = first;
-        frames
-    }
-
-    /// The counters of the stacks of all threads.
-    pub(super) fn counts(&self) -> LaneCounts {
-        let mut counts = self.ended.clone();
-        self.present().for_each(|lane| counts.add(&lane.counts()));
-        counts
+        (counts, frames)
     }
 }
 
