@@ -30,6 +30,7 @@ use softclock_wire::packet::{Headers, Offload, SegmentKind, segments};
 
 use super::capture::Capture;
 use super::interface::{Interface, Opened};
+use super::lane::Lane;
 use super::open::HostParts;
 use super::received::{arrival, verification};
 use super::ring::RingChannel;
@@ -101,6 +102,8 @@ pub(crate) struct Driver {
     posts: RefCell<Vec<(SourceId, Readiness)>>,
     /// The changes of the group of threads that the stack knows.
     lane_changes: Cell<u32>,
+    /// The lanes of the group after these changes, by the numbers of their stacks.
+    lanes: RefCell<Vec<Option<Arc<Lane>>>>,
     turns_without_look: Cell<u32>,
     lost: Cell<u64>,
     refused: Cell<u64>,
@@ -179,6 +182,7 @@ impl Driver {
             listeners: RefCell::default(),
             posts: RefCell::default(),
             lane_changes: Cell::new(0),
+            lanes: RefCell::default(),
             turns_without_look: Cell::new(0),
             lost: Cell::new(0),
             refused: Cell::new(0),

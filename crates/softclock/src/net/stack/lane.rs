@@ -38,6 +38,7 @@ struct State {
     /// The link addresses of neighbors that the thread has asked for: one for each question.
     neighbors: Vec<(IpAddr, LinkAddress)>,
     receiver: Option<Waker>,
+    /// Whether the thread or the whole stack has ended.
     is_closed: bool,
 }
 
@@ -51,20 +52,25 @@ impl Lane {
         }
     }
 
-    /// Whether there is no room for a frame. Frames other than TCP (`is_common`), such as a flood of datagrams, may
-    /// fill half of the room.
-    pub(super) fn is_full(&self, is_common: bool) -> bool {
+    /// Whether there is room for a frame. Frames other than TCP (`is_common`), such as a flood of datagrams, may fill
+    /// half of the room.
+    pub(super) fn has_room(&self, is_common: bool) -> bool {
         let most = MOST_FRAMES >> u32::from(is_common);
-        self.state().frames.len() >= most
+        self.state().frames.len() < most
     }
 
-    /// Queues a frame for which there is room, and wakes the driver of the thread.
-    pub(super) fn push(&self, frame: HandedFrame) {
+    /// Queues a frame for which there is room, and wakes the driver of the thread. Returns false, and drops the frame,
+    /// if the thread has ended.
+    pub(super) fn push(&self, frame: HandedFrame) -> bool {
         let mut state = self.state();
+        if state.is_closed {
+            return false;
+        }
         state.frames.push_back(frame);
         let receiver = state.receiver.take();
         drop(state);
         receiver.into_iter().for_each(Waker::wake);
+        true
     }
 
     /// Takes frames, at most a batch. If there are none, the task is woken when there is one, or a queue, or an answer.
@@ -124,7 +130,10 @@ impl Lane {
     fn end(&self) -> LaneCounts {
         let mut counts = self.counts();
         counts.tcp = counts.tcp.ended();
-        for frame in self.state().frames.drain(..) {
+        let mut state = self.state();
+        // Other threads may refer to the lane until their next turns.
+        state.is_closed = true;
+        for frame in state.frames.drain(..) {
             counts.received.to_channels += u64::from(!frame.is_counted());
             counts.received.drops.count(DropReason::Closed);
         }
@@ -168,6 +177,11 @@ impl Lanes {
     /// The lane of the stack with this number.
     pub(super) fn of(&self, number: u32) -> Option<&Arc<Lane>> {
         self.lanes.get(number as usize)?.as_ref()
+    }
+
+    /// The lanes, by the numbers of their stacks.
+    pub(super) fn all(&self) -> &[Option<Arc<Lane>>] {
+        &self.lanes
     }
 
     /// The lanes of the threads that are there.

@@ -30,8 +30,7 @@ use super::lane::{Lanes, Leaving};
 use super::ring::SocketRing;
 pub(super) use socket::SharedSocket;
 
-/// The state that the threads of a stack share. Locks are held for a few instructions; that of the lanes also while a
-/// batch of frames is copied into them. A thread that holds the counters of a socket may take one other lock, and one
+/// The state that the threads of a stack share. Locks are held for a few instructions. A thread that holds the counters of a socket may take one other lock, and one
 /// that holds the lanes those of a lane; no other thread takes two.
 pub(super) struct Shared {
     pub(super) link: Link,

@@ -18,13 +18,14 @@ impl Driver {
         let Some((mut number, mut frame)) = stack.next_handed() else {
             return;
         };
-        let lanes = self.group().map(|shared| shared.lanes());
+        // As they were when the turn began, so that no other thread waits for a lock while frames are copied.
+        let lanes = self.lanes.borrow();
         loop {
-            let lane = lanes.as_ref().and_then(|lanes| lanes.of(number));
+            let lane = lanes.get(number as usize).and_then(Option::as_ref);
             // Before the copy.
-            match lane.filter(|lane| !lane.is_full(frame.is_common())) {
-                Some(lane) => lane.push(frame.copied()),
-                None => stack.on_not_handed(&frame),
+            let lane = lane.filter(|lane| lane.has_room(frame.is_common()));
+            if !lane.is_some_and(|lane| lane.push(frame.copied())) {
+                stack.on_not_handed(&frame);
             }
             match stack.next_handed() {
                 Some(next) => (number, frame) = next,
@@ -39,7 +40,7 @@ impl Driver {
         lane.map(LaneEnd::shared).or(self.shared.get())
     }
 
-    /// Tells the stack which threads have ended or begun, passes answers about neighbors to it, and moves queues
+    /// Notes which threads have ended or begun, and tells the stack, passes answers about neighbors to it, and moves queues
     /// between the threads. Costs a few locks if nothing has changed.
     pub(super) fn look_at_group(&self, now: Instant) {
         if let Some(lane) = self.interface.lane() {
@@ -70,6 +71,7 @@ impl Driver {
             shared.lanes().take_back(unwatched);
         }
         let lanes = shared.lanes();
+        self.lanes.replace(lanes.all().to_vec());
         let mut stack = self.stack.borrow_mut();
         for (number, is_replaced) in lanes.ended() {
             stack.set_absent(number, true);
