@@ -104,7 +104,10 @@ pub(crate) struct Driver {
     lane_changes: Cell<u32>,
     /// The lanes of the group after these changes, by the numbers of their stacks.
     lanes: RefCell<Vec<Option<Arc<Lane>>>>,
-    turns_without_look: Cell<u32>,
+    /// When a thread without the device may look at the losses of its queues again.
+    next_look: Cell<Instant>,
+    /// Whether frames have arrived since it has looked.
+    awaits_look: Cell<bool>,
     lost: Cell<u64>,
     refused: Cell<u64>,
     capture: Option<Arc<Capture>>,
@@ -183,7 +186,8 @@ impl Driver {
             posts: RefCell::default(),
             lane_changes: Cell::new(0),
             lanes: RefCell::default(),
-            turns_without_look: Cell::new(0),
+            next_look: Cell::new(Instant::ORIGIN),
+            awaits_look: Cell::new(false),
             lost: Cell::new(0),
             refused: Cell::new(0),
             capture: parts.capture,
@@ -265,7 +269,7 @@ impl Driver {
         let has_more = self.stack.borrow().has_work();
         self.hand_over();
         self.ask_for_neighbors();
-        self.publish_counts(!has_received);
+        self.publish_counts(now, has_received);
         self.sort_woken();
         let is_behind = has_received || has_more || processed == quota;
         self.backlog.on_turn(!is_behind);
@@ -299,7 +303,8 @@ impl Driver {
             false => self.has_waiting_rings().then_some(RING_PAUSE),
         };
         let next = self.stack.borrow().next_timeout();
-        let next = next.into_iter().chain(pause.map(|pause| now + pause)).min();
+        let paused = pause.map(|pause| now + pause);
+        let next = [next, paused, self.next_look()].into_iter().flatten().min();
         let next = next.unwrap_or(Instant::FAR_FUTURE);
         self.armed.set(next);
         sleep.as_mut().get_mut().reset(next);

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Context;
+use std::time::Duration;
 
 use softclock_core::Instant;
 use softclock_net::stack::ReceiverCounts;
@@ -120,16 +121,19 @@ impl Driver {
         }
     }
 
-    /// Publishes the counters of a thread without the device, for the report of the thread with it. `is_idle` says that
-    /// nothing has arrived in this turn.
-    pub(super) fn publish_counts(&self, is_idle: bool) {
+    /// Publishes the counters of a thread without the device, for the report of the thread with it. `has_received` says
+    /// that frames have arrived in this turn.
+    pub(super) fn publish_counts(&self, now: Instant, has_received: bool) {
         let Some(lane) = self.interface.lane() else {
             return;
         };
+        let has_queues = lane.queues().len() > 0;
+        self.awaits_look
+            .set(has_queues && (has_received || self.awaits_look.get()));
         // Costs a system call for each queue.
-        let turns = self.turns_without_look.get() + 1;
-        self.turns_without_look.set(turns % TURNS_WITHOUT_LOOK);
-        if is_idle || turns == TURNS_WITHOUT_LOOK {
+        if self.awaits_look.get() && now >= self.next_look.get() {
+            self.awaits_look.set(false);
+            self.next_look.set(now + LOOK_PAUSE);
             let more = self.interface.take_lost().unwrap_or(0);
             self.lost.set(self.lost.get() + more);
         }
@@ -154,6 +158,11 @@ impl Driver {
         });
     }
 
+    /// The time of the next look at the losses of the queues, if frames have arrived since the last one.
+    pub(super) fn next_look(&self) -> Option<Instant> {
+        self.awaits_look.get().then(|| self.next_look.get())
+    }
+
     /// Whether several threads have connections.
     pub(in super::super) fn has_threads(&self) -> bool {
         self.stack.borrow().settings().steering.is_some()
@@ -165,5 +174,5 @@ impl Driver {
     }
 }
 
-/// The most turns without a look at the losses of the queues.
-const TURNS_WITHOUT_LOOK: u32 = 64;
+/// The least time between two looks at the losses of the queues.
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
