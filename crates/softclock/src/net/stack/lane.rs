@@ -366,6 +366,10 @@ impl LaneEnd {
 
     /// Sends frames with link addresses by a queue of this thread, and queues packets without for the thread with the
     /// device. Takes only frames of the same kind as the first; returns their number.
+    ///
+    /// # Errors
+    /// `WouldBlock` if there is no room, and `NetworkDown` if the stack has ended, or the first frame has link addresses
+    /// and the thread has no queue any more.
     pub(super) fn send(&self, frames: &VecDeque<Frame>) -> io::Result<usize> {
         let is_complete = frames.front().is_some_and(Frame::is_complete);
         let run = frames.iter();
@@ -374,10 +378,11 @@ impl LaneEnd {
         if is_complete {
             let parts = run.clone();
             let parts = parts.map(|frame| (&frame.bytes[..], &frame.offload));
-            if let Some(sent) = self.queues.send(parts) {
-                self.waits_for_queue.set(sent.is_err());
-                return sent;
-            }
+            // Without a queue the frame is lost. The thread with the device would capture and count it once more.
+            let sent = self.queues.send(parts);
+            let sent = sent.unwrap_or(Err(io::ErrorKind::NetworkDown.into()));
+            self.waits_for_queue.set(sent.is_err());
+            return sent;
         }
         self.shared.send_batch(run.cloned())
     }
