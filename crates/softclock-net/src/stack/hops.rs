@@ -25,23 +25,29 @@ struct Hop {
     link: Option<LinkAddress>,
     known_until: Instant,
     ask_again: Instant,
+    /// When a packet was last sent to the neighbor.
+    used: Instant,
 }
 
 impl Hops {
     /// Returns the link address of a neighbor, if it is known, and whether to ask for it. A new neighbor displaces
-    /// another one if there is no room.
+    /// the one that was used least recently if there is no room.
     pub(super) fn find(&mut self, now: Instant, neighbor: IpAddr) -> (Option<LinkAddress>, bool) {
         if !self.0.contains_key(&neighbor) && self.0.len() >= MOST_HOPS {
             self.0.retain(|_, hop| hop.known_until > now);
             if self.0.len() >= MOST_HOPS {
-                self.0.pop_first();
+                let oldest = self.0.iter().min_by_key(|(_, hop)| hop.used);
+                let oldest = oldest.map(|(&neighbor, _)| neighbor);
+                oldest.and_then(|neighbor| self.0.remove(&neighbor));
             }
         }
         let hop = self.0.entry(neighbor).or_insert(Hop {
             link: None,
             known_until: now,
             ask_again: now,
+            used: now,
         });
+        hop.used = now;
         let asks = hop.ask_again <= now;
         if asks {
             hop.ask_again = now + PAUSE;
@@ -56,6 +62,7 @@ impl Hops {
                 link: Some(link),
                 known_until: now + LIFETIME,
                 ask_again: now + LIFETIME / 4,
+                used: hop.used,
             };
         }
     }
@@ -93,3 +100,31 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// As many as the neighbors of the stack with the link.
 const MOST_HOPS: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_neighbor_displaces_the_one_used_least_recently() {
+        let neighbor = |number: usize| IpAddr::from([10, 0, (number >> 8) as u8, number as u8]);
+        let link = LinkAddress([2, 0, 0, 0, 0, 1]);
+        let begin = Instant::from_ns(1_000_000_000);
+        let mut hops = Hops::default();
+        for number in 0..MOST_HOPS {
+            let now = begin.add_ns(number as u64);
+            hops.find(now, neighbor(number));
+            hops.learn(now, neighbor(number), link);
+        }
+        let mut now = begin.add_ns(1_000_000);
+        let mut is_known = |number| {
+            now = now.add_ns(1);
+            hops.find(now, neighbor(number)).0.is_some()
+        };
+        // The lowest address is in use.
+        assert!(is_known(0));
+        assert!(!is_known(MOST_HOPS));
+        assert!(is_known(0) && is_known(2) && is_known(MOST_HOPS - 1));
+        assert!(!is_known(1), "it made room");
+    }
+}
