@@ -61,7 +61,8 @@ pub enum DropReason {
     PortUnreachable,
     /// The channel of the endpoint was full: early discard.
     ChannelFull,
-    /// The queue to the thread that has the connection was full, or that thread has not joined.
+    /// The queue to the thread that has the connection was full, that thread has not joined, or too many segments were
+    /// searched for among the threads after one of them had been replaced.
     HandoverFull,
     /// A SYN arrived while the listener had too many half-open connections, and cookies are off.
     TcpSynQueueFull,

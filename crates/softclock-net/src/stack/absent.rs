@@ -6,13 +6,19 @@
 //! stack refuses it. A segment that opens a connection stays with the first listener.
 //!
 //! Nothing is stored for a flow, so that no flood fills memory. A connection stays where it was accepted even if
-//! another stack takes the place of the absent one: then segments that are unknown there go the same way.
+//! another stack takes the place of the absent one: then segments that are unknown there go the same way, for as long as
+//! the group exists, since a connection may be open for as long. Such searches are limited in each second. A flood of
+//! segments that belong to no connection would otherwise cost a copy for each stack and segment.
 
 use alloc::vec::Vec;
 use core::ops::Deref;
 
+use softclock_core::Instant;
+
 use super::Stack;
 use crate::demux::Flow;
+use crate::drops::DropReason;
+use crate::rate_limit::TokenBucket;
 
 /// How a frame came to a stack, if several have the same addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -42,9 +48,14 @@ pub(super) struct Search {
     listener: Option<u32>,
 }
 
-/// Whether the stacks of a group have ended, by their numbers. Those beyond the end of the list never have.
-#[derive(Debug, Default)]
-pub(super) struct Absences(Vec<Absence>);
+/// Whether the stacks of a group have ended.
+#[derive(Debug)]
+pub(super) struct Absences {
+    /// By the numbers of the stacks. Those beyond the end of the list never have.
+    stacks: Vec<Absence>,
+    /// The searches that may begin at this stack after it has taken the place of an absent one.
+    searches: TokenBucket,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 enum Absence {
@@ -57,9 +68,18 @@ enum Absence {
     Before,
 }
 
+impl Default for Absences {
+    fn default() -> Self {
+        Self {
+            stacks: Vec::new(),
+            searches: TokenBucket::new(SEARCHES_PER_SECOND, SEARCHES_AT_ONCE),
+        }
+    }
+}
+
 impl Absences {
     fn of(&self, stack: u32) -> Absence {
-        let absence = self.0.get(stack as usize);
+        let absence = self.stacks.get(stack as usize);
         absence.copied().unwrap_or_default()
     }
 
@@ -72,7 +92,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Notes that another stack of the group has ended, or has begun again: while it is absent, others take the
     /// connections that the hash gives to it, and refuse those that it had.
     pub fn set_absent(&mut self, stack: u32, is_absent: bool) {
-        let absences = &mut self.absences.0;
+        let absences = &mut self.absences.stacks;
         let place = stack as usize;
         if absences.len() <= place {
             if !is_absent {
@@ -89,34 +109,49 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Returns the other stack to which a segment goes that belongs to no connection of this one, or `None` if this one
     /// has to handle it.
+    ///
+    /// # Errors
+    /// [`DropReason::HandoverFull`] if too many searches have begun: the segment may be of a connection of another stack,
+    /// and must not be refused.
     pub(super) fn elsewhere(
-        &self,
+        &mut self,
+        now: Instant,
         flow: &Flow,
         route: Route,
         is_opening: impl FnOnce() -> bool,
-    ) -> Option<(u32, Route)> {
-        let steering = self.settings.steering.as_ref()?;
+    ) -> Result<Option<(u32, Route)>, DropReason> {
+        let Some(steering) = self.settings.steering else {
+            return Ok(None);
+        };
+        let mut is_limited = false;
         let search = match route {
-            Route::Last => return None,
+            Route::Last => return Ok(None),
             Route::Search(search) => search,
             Route::Link | Route::Common | Route::Direct => {
                 let named = steering.stack_of(flow);
                 let is_named = named == steering.own();
-                match self.absences.of(named) {
-                    Absence::Never if is_named => return None,
-                    Absence::Before if is_named && self.has_half_open(flow) => return None,
+                let absence = self.absences.of(named);
+                match absence {
+                    Absence::Never if is_named => return Ok(None),
+                    Absence::Before if is_named && self.has_half_open(flow) => return Ok(None),
                     Absence::Never | Absence::Before if !is_named => {
-                        return Some((named, Route::Direct));
+                        return Ok(Some((named, Route::Direct)));
                     }
-                    _ => Search {
-                        named,
-                        asked: 0,
-                        listener: None,
-                    },
+                    // All connections of a stack that is absent are searched for: these searches have no limit.
+                    _ => is_limited = absence == Absence::Before,
+                }
+                Search {
+                    named,
+                    asked: 0,
+                    listener: None,
                 }
             }
         };
-        self.go_on(search, steering.own(), flow, is_opening())
+        let next = self.go_on(search, steering.own(), flow, is_opening());
+        match next.is_none() || !is_limited || self.absences.searches.take(now) {
+            true => Ok(next),
+            false => Err(DropReason::HandoverFull),
+        }
     }
 
     /// Returns the next stack of a search that has come to this one, or begins here; `None` if the segment stays.
@@ -153,3 +188,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         listener.map(|listener| (listener, Route::Last))
     }
 }
+
+/// The searches that begin in a second at a stack which has taken the place of an absent one. With eight stacks they cost
+/// 70000 copies of a segment at most; a flood may send millions of segments.
+const SEARCHES_PER_SECOND: u32 = 10_000;
+
+/// As many as the segments of some full windows.
+const SEARCHES_AT_ONCE: u32 = 1000;

@@ -74,7 +74,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             ICMP if is_v4 => {
                 checked?;
                 let message = icmp::parse(packet.payload, frame.verify)?;
-                if self.hand_error_over(&message, frame) {
+                if self.hand_error_over(now, &message, frame) {
                     return Ok(());
                 }
                 self.on_icmp(now, &packet, &message, is_to_group)
@@ -87,7 +87,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     message => {
                         checked?;
                         let message = shared(message);
-                        if self.hand_error_over(&message, frame) {
+                        if self.hand_error_over(now, &message, frame) {
                             return Ok(());
                         }
                         self.on_icmp(now, &packet, &message, is_to_group)

@@ -68,11 +68,16 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Gives an error about a connection of another stack to that stack; returns whether it is one.
-    pub(super) fn hand_error_over(&mut self, message: &Message<'_>, frame: &Arrived<B>) -> bool {
+    pub(super) fn hand_error_over(
+        &mut self,
+        now: Instant,
+        message: &Message<'_>,
+        frame: &Arrived<B>,
+    ) -> bool {
         let Message::Error(error) = message else {
             return false;
         };
-        let Some((other, route)) = self.stack_of_error(error, frame.route) else {
+        let Some((other, route)) = self.stack_of_error(now, error, frame.route) else {
             return false;
         };
         let mut copy = frame.copied();

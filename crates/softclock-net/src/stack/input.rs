@@ -272,7 +272,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return Ok(Target::Tcp(target));
         }
         let is_opening = || is_opening(arrived.memory.bytes());
-        if let Some((other, route)) = self.elsewhere(flow, arrived.route, is_opening) {
+        if let Some((other, route)) = self.elsewhere(now, flow, arrived.route, is_opening)? {
             return Ok(Target::Stack(other, route));
         }
         match self.tcp_listener_of(flow) {

@@ -231,9 +231,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         steering.is_some_and(|steering| !steering.is_own(flow))
     }
 
-    /// Returns the other stack that has, or may have, the connection which an ICMP error is about.
+    /// Returns the other stack that has, or may have, the connection which an ICMP error is about. `None` also if too
+    /// many searches have begun: the error is handled here then, where it changes nothing.
     pub(super) fn stack_of_error(
-        &self,
+        &mut self,
+        now: Instant,
         error: &ErrorMessage<'_>,
         route: Route,
     ) -> Option<(u32, Route)> {
@@ -248,7 +250,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if !is_tcp || self.tcp_connection_of(&flow).is_some() {
             return None;
         }
-        self.elsewhere(&flow, route, || false)
+        self.elsewhere(now, &flow, route, || false).unwrap_or(None)
     }
 
     /// Keeps a frame for another stack, if there is room.

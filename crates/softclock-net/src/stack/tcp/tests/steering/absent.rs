@@ -1,6 +1,7 @@
 //! A stack of several that has ended.
 
 use super::*;
+use crate::stack::absent::Route;
 
 const SERVER: ([u8; 4], u16) = ([10, 0, 0, 1], 80);
 
@@ -160,6 +161,47 @@ fn connections_stay(has_queues: bool) {
         .iter()
         .map(|stack| stack.tcp_counts().resets_sent);
     assert_eq!(resets.sum::<u64>(), 0);
+}
+
+/// Segments that belong to no connection cost the other stacks little after a stack was replaced.
+#[test]
+fn a_flood_to_a_stack_that_began_again_is_searched_for_within_a_limit() {
+    let mut group = Group::with_queues(3);
+    let listeners: Vec<_> = group.stacks.iter_mut().map(listen).collect();
+    group.end(1);
+    let ids = connect(&mut group, 40);
+    for number in [0, 2] {
+        accept(&mut group, number, listeners[number]);
+    }
+    group.begin_again();
+    listen(&mut group.stacks[1]);
+    group.settle();
+    let now = group.now;
+    for &id in &ids {
+        let more = b"more".as_slice().into();
+        group.client.tcp_write(now, id, more).unwrap();
+    }
+    let replaced = &mut group.stacks[1];
+    // Whether the stack begins a search for the connection of a segment.
+    let mut is_searched = |now, frame: &[u8]| {
+        replaced.on_frame(now, now, frame.to_vec(), Verify::Yes);
+        let handed = replaced.next_handed();
+        handed.is_some_and(|(_, handed)| matches!(handed.0.route, Route::Search(_)))
+    };
+    let frame = loop {
+        let frame = group.client.next_frame().expect("a moved connection");
+        if is_searched(now, &frame) {
+            break frame;
+        }
+    };
+    let searched = 1 + (1..3000).filter(|_| is_searched(now, &frame)).count();
+    assert!((900..=1000).contains(&searched), "{searched}");
+    let later = now + ms(1000);
+    assert!(is_searched(later, &frame));
+    let not_searched = 3000 - searched as u64;
+    assert_eq!(replaced.drops().of(DropReason::HandoverFull), not_searched);
+    assert_eq!(replaced.counts().demux_drops, not_searched);
+    assert_eq!(replaced.tcp_counts().resets_sent, 0);
 }
 
 /// A report about a connection that another stack has accepted finds it.
