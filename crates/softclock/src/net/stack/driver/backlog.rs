@@ -42,9 +42,9 @@ impl Driver {
     }
 }
 
-/// The most batches that the driver takes: 16384 frames. The buffer of an AF_PACKET socket holds fewer: the kernel doubles
-/// the 4 MiB that are asked for, and charges 768 bytes for a short frame, which makes 10922 frames. A limit, since a
-/// device under load is never empty.
+/// The most batches that the driver takes: 16384 frames. The buffer of an AF_PACKET socket holds fewer: the kernel
+/// doubles the 4 MiB that are asked for, and charges 768 bytes for a short frame, which makes 10922 frames. A limit,
+/// since a device under load is never empty.
 const MOST_TURNS: u32 = 512;
 
 #[cfg(test)]

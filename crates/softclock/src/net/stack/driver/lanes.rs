@@ -41,7 +41,7 @@ impl Driver {
         lane.map(LaneEnd::shared).or(self.shared.get())
     }
 
-    /// Notes which threads have ended or begun, and tells the stack, passes answers about neighbors to it, and moves queues
+    /// Notes which threads have ended or begun, passes that and answers about neighbors to the stack, and moves queues
     /// between the threads. Costs a few locks if nothing has changed.
     pub(super) fn look_at_group(&self, now: Instant) {
         if let Some(lane) = self.interface.lane() {
