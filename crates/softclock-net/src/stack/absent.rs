@@ -6,9 +6,9 @@
 //! stack refuses it. A segment that opens a connection stays with the first listener.
 //!
 //! Nothing is stored for a flow, so that no flood fills memory. A connection stays where it was accepted even if
-//! another stack takes the place of the absent one: then segments that are unknown there go the same way, for as long as
-//! the group exists, since a connection may be open for as long. Such searches are limited in each second. A flood of
-//! segments that belong to no connection would otherwise cost a copy for each stack and segment.
+//! another stack takes the place of the absent one: then segments that are unknown there go the same way, for as long
+//! as the group exists, since a connection may be open for as long. Such searches are limited in each second. A flood
+//! of segments that belong to no connection would otherwise cost a copy for each stack and segment.
 
 use alloc::vec::Vec;
 use core::ops::Deref;
@@ -111,8 +111,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// has to handle it.
     ///
     /// # Errors
-    /// [`DropReason::HandoverFull`] if too many searches have begun: the segment may be of a connection of another stack,
-    /// and must not be refused.
+    /// [`DropReason::HandoverFull`] if too many searches have begun: the segment may be of a connection of another
+    /// stack, and must not be refused.
     pub(super) fn elsewhere(
         &mut self,
         now: Instant,
@@ -189,8 +189,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 }
 
-/// The searches that begin in a second at a stack which has taken the place of an absent one. With eight stacks they cost
-/// 70000 copies of a segment at most; a flood may send millions of segments.
+/// The searches that begin in a second at a stack which has taken the place of an absent one. With eight stacks they
+/// cost 70000 copies of a segment at most; a flood may send millions of segments.
 const SEARCHES_PER_SECOND: u32 = 10_000;
 
 /// As many as the segments of some full windows.
