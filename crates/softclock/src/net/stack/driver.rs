@@ -4,13 +4,16 @@ mod backlog;
 mod captured;
 mod host;
 mod lanes;
+mod losses;
 mod members;
 mod news;
 mod rings;
 mod tcp;
+mod transmit;
+mod wakeups;
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -25,26 +28,27 @@ use softclock_linux::readiness::Readiness;
 use softclock_net::checksum::Verify;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Prefix;
-use softclock_net::stack::{Architecture, EndpointId, Frame, Stack, TcpId, TcpListenerId};
+use softclock_net::stack::{Architecture, EndpointId, Stack, TcpId, TcpListenerId};
 use softclock_wire::packet::{Headers, Offload, SegmentKind, segments};
 
+use super::StackError;
 use super::capture::Capture;
 use super::interface::{Interface, Opened};
-use super::lane::Lane;
 use super::open::HostParts;
 use super::received::{arrival, verification};
 use super::ring::RingChannel;
 use super::shared::{Shared, SharedSocket};
-use super::{StackError, StackReport, ThreadFrames};
 use crate::net::common::Common;
-use crate::runtime::each_turn::{EachTurn, TurnEnd};
 use crate::runtime::inner::Inner;
-use crate::runtime::sources::Sources;
 use crate::time::Sleep;
 use backlog::Backlog;
 use host::Host;
+use lanes::Group;
+use losses::Losses;
 use news::News;
 pub(super) use tcp::ends;
+use transmit::Unsent;
+use wakeups::Wakeups;
 
 /// What a driver is made of.
 pub(super) struct Parts {
@@ -72,16 +76,9 @@ pub(crate) struct Driver {
     sockets: RefCell<HashMap<EndpointId, SourceId>>,
     /// The rings of sockets of all threads (NI-LRP), by their endpoints.
     rings: RefCell<HashMap<EndpointId, sync::Weak<RingChannel>>>,
-    /// The frames of the common channels that the program had discarded at the last look.
-    discarded: Cell<[u64; 3]>,
     /// The sources of sockets that wait for room in the queue of frames to send.
     blocked: RefCell<Vec<SourceId>>,
-    /// Frames that the device had no room for, oldest first: less than a batch.
-    leaving: RefCell<VecDeque<Frame>>,
-    /// The calls that have left frames to send since the last time that such frames were sent.
-    unsent_calls: Cell<u32>,
-    /// Whether the driver sends at the end of this turn.
-    ends_turn: Cell<bool>,
+    unsent: Unsent,
     /// Wakes the task of the driver.
     waker: RefCell<Option<Waker>>,
     /// The frames to take before a timeout is judged.
@@ -100,57 +97,11 @@ pub(crate) struct Driver {
     listeners: RefCell<HashMap<TcpListenerId, SourceId>>,
     /// Conditions of this thread's sockets that the runtime does not know yet.
     posts: RefCell<Vec<(SourceId, Readiness)>>,
-    /// The changes of the group of threads that the stack knows.
-    lane_changes: Cell<u32>,
-    /// The lanes of the group after these changes, by the numbers of their stacks.
-    lanes: RefCell<Vec<Option<Arc<Lane>>>>,
-    /// When a thread without the device may look at the losses of its queues again.
-    next_look: Cell<Instant>,
-    /// Whether frames have arrived since it has looked.
-    awaits_look: Cell<bool>,
-    lost: Cell<u64>,
-    refused: Cell<u64>,
+    group: Group,
+    losses: Losses,
     capture: Option<Arc<Capture>>,
     news: Option<News>,
     host: Option<Host>,
-}
-
-/// The wake-ups of a stack's sockets, which the runtime looks at in each turn.
-struct Wakeups(Weak<Driver>);
-
-impl TurnEnd for Driver {
-    fn at_turn_end(&self) {
-        self.ends_turn.set(false);
-        self.send_now();
-    }
-}
-
-impl EachTurn for Wakeups {
-    fn look(&self, sources: &mut Sources) {
-        let Some(driver) = self.0.upgrade() else {
-            return;
-        };
-        driver.sort_woken();
-        for (source, readiness) in driver.posts.borrow_mut().drain(..) {
-            sources.post(source, readiness);
-        }
-        let stack = driver.stack.borrow();
-        if stack.frames_waiting() < stack.settings().send_queue {
-            for source in driver.blocked.borrow_mut().drain(..) {
-                sources.post(source, Readiness::WRITABLE);
-            }
-        }
-    }
-
-    fn catch_up(&self) {
-        if let Some(driver) = self.0.upgrade() {
-            driver.catch_up();
-        }
-    }
-
-    fn has_caught_up(&self) -> bool {
-        self.0.upgrade().is_none_or(|driver| driver.has_caught_up())
-    }
 }
 
 impl Driver {
@@ -169,11 +120,8 @@ impl Driver {
             pool: Pool::new(),
             sockets: RefCell::default(),
             rings: RefCell::default(),
-            discarded: Cell::default(),
             blocked: RefCell::default(),
-            leaving: RefCell::default(),
-            unsent_calls: Cell::new(0),
-            ends_turn: Cell::new(false),
+            unsent: Unsent::default(),
             waker: RefCell::default(),
             backlog: Backlog::default(),
             armed: Cell::new(Instant::FAR_FUTURE),
@@ -184,12 +132,8 @@ impl Driver {
             connections: RefCell::default(),
             listeners: RefCell::default(),
             posts: RefCell::default(),
-            lane_changes: Cell::new(0),
-            lanes: RefCell::default(),
-            next_look: Cell::new(Instant::ORIGIN),
-            awaits_look: Cell::new(false),
-            lost: Cell::new(0),
-            refused: Cell::new(0),
+            group: Group::default(),
+            losses: Losses::default(),
             capture: parts.capture,
             news,
             host: parts.host.map(Host::watch).transpose()?,
@@ -241,7 +185,7 @@ impl Driver {
             .poll_receive(cx, |now, received| match received {
                 Ok(received) => self.on_frame(&mut self.stack.borrow_mut(), now, received),
                 Err(Refused::UnknownOffload | Refused::TooLong) => {
-                    self.lost.set(self.lost.get() + 1);
+                    self.losses.add_lost(1);
                 }
             });
         let has_received = match received {
@@ -282,14 +226,6 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Waits until the device has room for the frames that it refused.
-    fn poll_room(&self, cx: &mut Context<'_>) {
-        let is_waiting = !self.leaving.borrow().is_empty();
-        if is_waiting && self.interface.poll_room(cx).is_ready() {
-            self.flush();
-        }
-    }
-
     /// Waits for the next timeout of the stack, and for the next look at what frames wait for.
     fn poll_timer(&self, cx: &mut Context<'_>, mut sleep: Pin<&mut Sleep>, now: Instant) {
         let interface = &self.interface;
@@ -298,13 +234,16 @@ impl Driver {
             interface.flush();
             self.look_at_rings();
         }
-        let pause = match interface.is_behind() || !self.leaving.borrow().is_empty() {
+        let pause = match interface.is_behind() || self.unsent.has_refused() {
             true => Some(ROOM_PAUSE),
             false => self.has_waiting_rings().then_some(RING_PAUSE),
         };
         let next = self.stack.borrow().next_timeout();
         let paused = pause.map(|pause| now + pause);
-        let next = [next, paused, self.next_look()].into_iter().flatten().min();
+        let next = [next, paused, self.losses.next_look()]
+            .into_iter()
+            .flatten()
+            .min();
         let next = next.unwrap_or(Instant::FAR_FUTURE);
         self.armed.set(next);
         sleep.as_mut().get_mut().reset(next);
@@ -330,7 +269,7 @@ impl Driver {
         }
         let headers = Headers::of_frame(&bytes);
         let Some(segments) = segments(&bytes, &headers, &offload) else {
-            self.lost.set(self.lost.get() + 1);
+            self.losses.add_lost(1);
             return;
         };
         for segment in segments {
@@ -342,93 +281,6 @@ impl Driver {
     /// The packets of the stack's own account that a turn processes: those that a turn receives, and some that wait.
     fn quota(&self) -> usize {
         self.interface.most_received() + BATCH
-    }
-
-    /// Sends the frames that wait, as far as the interface has room.
-    fn flush(&self) {
-        let mut leaving = self.leaving.borrow_mut();
-        loop {
-            let mut stack = self.stack.borrow_mut();
-            while leaving.len() < BATCH
-                && let Some(frame) = stack.next_link_frame()
-            {
-                self.capture_sent(&frame);
-                leaving.push_back(frame);
-            }
-            drop(stack);
-            if leaving.is_empty() {
-                return;
-            }
-            match self.interface.send(&leaving) {
-                Ok(sent) => {
-                    let mut stack = self.stack.borrow_mut();
-                    (leaving.drain(..sent)).for_each(|frame| stack.give_back(frame.bytes));
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                // An error is always the first frame's, such as one that is longer than an MTU that was lowered.
-                Err(_) => {
-                    leaving.pop_front();
-                    self.refused.set(self.refused.get() + 1);
-                }
-            }
-        }
-    }
-
-    /// Calls `f` with the stack, and sends what it leaves to send at the end of the turn, together with what other
-    /// tasks send meanwhile.
-    pub(super) fn with_stack<R>(
-        self: &Rc<Self>,
-        f: impl FnOnce(&mut Stack<Buffer>, Instant) -> R,
-    ) -> R {
-        let runtime = self.interface.runtime();
-        let now = runtime.clock.now();
-        let mut stack = self.stack.borrow_mut();
-        let result = f(&mut stack, now);
-        // A neighbor whose address is unknown is asked at once.
-        if stack.next_timeout().is_some_and(|due| due <= now) {
-            stack.on_timer(now);
-        }
-        // A packet to the stack itself. Eager work follows at once, as a kernel's software interrupt does.
-        if stack.has_work() && !stack.settings().architecture.is_lazy() {
-            stack.process(now, self.quota());
-        }
-        let is_leaving = stack.frames_waiting() > 0;
-        let next = stack.next_timeout();
-        let must_run = stack.has_work() || next.is_some_and(|next| next < self.armed.get());
-        drop(stack);
-        if must_run {
-            self.wake();
-        }
-        if is_leaving {
-            self.send_soon();
-        }
-        result
-    }
-
-    /// Lets frames leave at the end of the turn, so that those of several tasks leave by one system call; or at the end
-    /// of the running task, if many calls have left some.
-    fn send_soon(self: &Rc<Self>) {
-        let runtime = self.interface.runtime();
-        let calls = self.unsent_calls.get() + 1;
-        self.unsent_calls.set(calls);
-        if !self.ends_turn.replace(true) {
-            runtime.turn_end.borrow_mut().push(self.clone());
-        }
-        if calls == MOST_UNSENT_CALLS {
-            let driver = self.clone();
-            let send = move || driver.send_now();
-            runtime.deferred.borrow_mut().push(Box::new(send));
-        }
-    }
-
-    /// Sends what tasks have left.
-    fn send_now(&self) {
-        self.unsent_calls.set(0);
-        self.flush();
-        let is_full = !self.leaving.borrow().is_empty();
-        if is_full || self.interface.is_behind() {
-            self.wake();
-        }
     }
 
     /// Wakes the task of the driver, which then looks at its timeouts and queues.
@@ -457,44 +309,6 @@ impl Driver {
     /// Notes that a socket waits for room in the queue of frames to send.
     pub(super) fn on_blocked(&self, source: SourceId) {
         self.blocked.borrow_mut().push(source);
-    }
-
-    pub(super) fn report(&self) -> StackReport {
-        let mut refused = self.refused.get() + self.interface.take_refused();
-        self.refused.set(refused);
-        self.count_discards();
-        self.look_at_rings();
-        let more = self.interface.take_lost().ok();
-        let mut lost = more.map(|more| self.lost.get() + more);
-        self.lost.set(lost.unwrap_or(self.lost.get()));
-        self.count_members();
-        let stack = self.stack.borrow();
-        let (mut counts, mut drops) = (stack.counts().clone(), stack.drops().clone());
-        let mut tcp = stack.tcp_report();
-        let own = ThreadFrames {
-            received: counts.frames_received,
-            sent: counts.frames_sent,
-        };
-        let mut threads = vec![own];
-        if let Some(shared) = self.shared.get() {
-            let (lanes, of_threads) = shared.lanes().counts(own);
-            threads = of_threads;
-            refused += lanes.refused;
-            counts.frames_sent += lanes.sent;
-            lost = lost.map(|lost| lost + lanes.lost);
-            counts.add_received(&lanes.received);
-            drops.add(&lanes.received.drops);
-            tcp.add(&lanes.tcp);
-        }
-        StackReport {
-            counts,
-            drops,
-            lost,
-            refused,
-            capture: self.capture.as_ref().map(|capture| capture.report()),
-            tcp,
-            threads,
-        }
     }
 
     pub(super) fn addresses(&self) -> Vec<Prefix> {
@@ -555,9 +369,6 @@ const fn stays_whole(offload: &Offload) -> bool {
 /// The longest frame above the link's MTU that is copied. It came in a buffer for 64 KiB, most of which would be held
 /// in vain while it waits for its reader.
 const MOST_COPIED: usize = 32 << 10;
-
-/// The most calls whose frames wait for the end of the turn, so that a frame waits for a few tasks at most.
-const MOST_UNSENT_CALLS: u32 = 16;
 
 /// The pause before retrying a link that had no room.
 const ROOM_PAUSE: Duration = Duration::from_micros(100);

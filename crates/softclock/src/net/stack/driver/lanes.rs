@@ -1,16 +1,25 @@
 //! The driver's part for several threads with connections of their own: frames for the connections of other threads.
 
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Context;
-use std::time::Duration;
 
 use softclock_core::Instant;
 use softclock_net::stack::ReceiverCounts;
 
 use super::Driver;
-use crate::net::stack::lane::{LaneCounts, LaneEnd};
+use crate::net::stack::lane::{Lane, LaneCounts, LaneEnd};
 use crate::net::stack::shared::Shared;
+
+/// The threads with connections, as this one has seen them at last.
+#[derive(Default)]
+pub(super) struct Group {
+    /// The changes of the group that the stack knows.
+    changes: Cell<u32>,
+    /// The lanes of the group after these changes, by the numbers of their stacks.
+    lanes: RefCell<Vec<Option<Arc<Lane>>>>,
+}
 
 impl Driver {
     /// Gives frames to the threads that have their connections, as far as these have room.
@@ -20,7 +29,7 @@ impl Driver {
             return;
         };
         // As they were when the turn began, so that no other thread waits for a lock while frames are copied.
-        let lanes = self.lanes.borrow();
+        let lanes = self.group.lanes.borrow();
         loop {
             let lane = lanes.get(number as usize).and_then(Option::as_ref);
             // Before the copy.
@@ -56,7 +65,7 @@ impl Driver {
             return;
         };
         let changes = shared.lane_changes();
-        if self.lane_changes.replace(changes) == changes {
+        if self.group.changes.replace(changes) == changes {
             return;
         }
         if self.interface.lane().is_none()
@@ -72,7 +81,7 @@ impl Driver {
             shared.lanes().take_back(unwatched);
         }
         let lanes = shared.lanes();
-        self.lanes.replace(lanes.all().to_vec());
+        self.group.lanes.replace(lanes.all().to_vec());
         let mut stack = self.stack.borrow_mut();
         for (number, is_replaced) in lanes.ended() {
             stack.set_absent(number, true);
@@ -128,17 +137,13 @@ impl Driver {
             return;
         };
         let has_queues = lane.queues().len() > 0;
-        self.awaits_look
-            .set(has_queues && (has_received || self.awaits_look.get()));
         // Costs a system call for each queue.
-        if self.awaits_look.get() && now >= self.next_look.get() {
-            self.awaits_look.set(false);
-            self.next_look.set(now + LOOK_PAUSE);
-            let more = self.interface.take_lost().unwrap_or(0);
-            self.lost.set(self.lost.get() + more);
-        }
-        let refused = self.refused.get() + self.interface.take_refused();
-        self.refused.set(refused);
+        let more = match self.losses.is_look_due(now, has_received && has_queues) {
+            true => self.interface.take_lost().unwrap_or(0),
+            false => 0,
+        };
+        let lost = self.losses.add_lost(more);
+        let refused = self.losses.add_refused(self.interface.take_refused());
         let stack = self.stack.borrow();
         let counts = stack.counts();
         lane.publish(LaneCounts {
@@ -152,15 +157,10 @@ impl Driver {
                 ..ReceiverCounts::default()
             },
             tcp: stack.tcp_report(),
-            lost: self.lost.get(),
+            lost,
             sent: counts.frames_sent,
-            refused: self.refused.get(),
+            refused,
         });
-    }
-
-    /// The time of the next look at the losses of the queues, if frames have arrived since the last one.
-    pub(super) fn next_look(&self) -> Option<Instant> {
-        self.awaits_look.get().then(|| self.next_look.get())
     }
 
     /// Whether several threads have connections.
@@ -173,6 +173,3 @@ impl Driver {
         self.interface.lane().is_some()
     }
 }
-
-/// The least time between two looks at the losses of the queues.
-const LOOK_PAUSE: Duration = Duration::from_millis(1);

@@ -117,7 +117,7 @@ impl Driver {
         let mut stack = self.stack.borrow_mut();
         let closed = shared.take_counts();
         stack.add_counts(&closed.received);
-        self.lost.set(self.lost.get() + closed.lost);
+        self.losses.add_lost(closed.lost);
         for socket in self.members.borrow().values() {
             stack.add_counts(&socket.take_counts());
         }

@@ -83,7 +83,7 @@ impl Driver {
             // Before its frames are counted, since others would arrive in between.
             ring.stop();
             stack.on_discards(Ring::Endpoint(id), ring.take_discarded());
-            self.lost.set(self.lost.get() + ring.take_lost());
+            self.losses.add_lost(ring.take_lost());
             stack.on_ring_closed(ring.waiting());
         }
         if let (Some(shared), Some(local)) = (self.shared.get(), stack.bound(id)) {
@@ -105,10 +105,10 @@ impl Driver {
         let rings = self.existing_rings();
         let waiting = rings.iter().filter(|(_, ring)| ring.waiting() > 0);
         let lost: u64 = waiting.map(|(_, ring)| ring.take_lost()).sum();
-        self.lost.set(self.lost.get() + lost);
+        self.losses.add_lost(lost);
         if self.interface.channels().is_some() {
             let more = self.interface.take_lost().unwrap_or(0);
-            self.lost.set(self.lost.get() + more);
+            self.losses.add_lost(more);
         }
     }
 
@@ -120,6 +120,7 @@ impl Driver {
         let mut stack = self.stack.borrow_mut();
         let common = channels.discarded();
         let before = self
+            .losses
             .discarded
             .replace(common.map(|(_, discarded)| discarded));
         for ((ring, discarded), before) in common.into_iter().zip(before) {
