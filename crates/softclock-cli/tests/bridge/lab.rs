@@ -66,10 +66,20 @@ impl Lab {
         command.args(words).output().expect("nsenter is installed")
     }
 
-    /// The output of `ip link` about the middle's links.
+    /// The output of `ip link` about the middle's links, without their carrier: the kernel may notice that of a new link
+    /// up to a second later.
     pub(crate) fn links(&self) -> String {
         let output = self.run(Place::Middle, "ip -details link show");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        let links = String::from_utf8_lossy(&output.stdout);
+        let words = [
+            "NO-CARRIER,",
+            "LOWER_UP",
+            " state UP",
+            " state DOWN",
+            " state LOWERLAYERDOWN",
+        ];
+        let without = |links: String, word: &str| links.replace(word, "");
+        words.into_iter().fold(links.into_owned(), without)
     }
 
     /// Waits until the middle's links are as they were.

@@ -1,5 +1,6 @@
 //! Load by `wrk`. SIGINT ends it, because its own durations are whole seconds.
 
+use std::fs;
 use std::io::{self, Write};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -40,8 +41,9 @@ pub(super) fn run(target: &Target<'_>, over: impl Fn() -> bool) -> io::Result<Ou
             .stderr(Stdio::piped())
             .spawn()?,
     ));
-    // Poll rather than wait: `over` is the caller's condition.
-    while start.elapsed() < SHORTEST || !over() {
+    // Poll rather than wait: `over` is the caller's condition. A signal before wrk handles it would leave no output.
+    let is_ready = |wrk: &Wrk| start.elapsed() > LONGEST_START || wrk.handles_interrupts();
+    while !(over() && is_ready(&wrk)) {
         if wrk.has_ended()? {
             break;
         }
@@ -57,6 +59,13 @@ impl Wrk {
     fn has_ended(&mut self) -> io::Result<bool> {
         let ended = self.0.as_mut().map(Child::try_wait).transpose()?;
         Ok(ended.flatten().is_some())
+    }
+
+    /// Whether the process has installed its handler of SIGINT (proc(5): SigCgt).
+    fn handles_interrupts(&self) -> bool {
+        let status = |child: &Child| fs::read_to_string(format!("/proc/{}/status", child.id()));
+        let status = self.0.as_ref().and_then(|child| status(child).ok());
+        status.is_some_and(|status| catches_interrupts(&status))
     }
 
     fn finish(mut self) -> io::Result<Outcome> {
@@ -84,6 +93,13 @@ impl Drop for Wrk {
             let _ = child.wait();
         }
     }
+}
+
+/// Whether a process catches SIGINT, by its `/proc/PID/status`.
+fn catches_interrupts(status: &str) -> bool {
+    let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    caught.is_some_and(|mask| mask & 1 << (Signal::INT.as_raw() - 1) != 0)
 }
 
 /// Parses the line that [`SCRIPT`] prints.
@@ -118,14 +134,23 @@ function done(summary, latency)
 end
 "#;
 
-/// The shortest run: before this, wrk may not have installed its signal handler.
-const SHORTEST: Duration = Duration::from_millis(150);
+/// The longest time in which wrk installs its signal handler.
+const LONGEST_START: Duration = Duration::from_secs(5);
 
 const LOOK_UP: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mask_of_signals_tells_whether_interrupts_are_caught() {
+        let status =
+            |mask: &str| format!("Name:\twrk\nSigIgn:\t0000000000000002\nSigCgt:\t{mask}\n");
+        assert!(catches_interrupts(&status("0000000000000002")));
+        assert!(!catches_interrupts(&status("0000000000001001")));
+        assert!(!catches_interrupts("Name:\twrk\n"));
+    }
 
     #[test]
     fn the_scripts_line_is_understood() {
