@@ -29,6 +29,7 @@ use softclock_net::stack::{Architecture, EndpointId, Frame, Stack, TcpId, TcpLis
 use softclock_wire::packet::{Headers, Offload, SegmentKind, segments};
 
 use super::capture::Capture;
+use super::channels::{COMMON, Channels};
 use super::interface::{Interface, Opened};
 use super::open::HostParts;
 use super::received::{arrival, verification};
@@ -72,7 +73,7 @@ pub(crate) struct Driver {
     /// The rings of sockets of all threads (NI-LRP), by their endpoints.
     rings: RefCell<HashMap<EndpointId, sync::Weak<RingChannel>>>,
     /// The frames of the common channels that the program had discarded at the last look.
-    discarded: Cell<[u64; 3]>,
+    discarded: Cell<[u64; COMMON]>,
     /// The sources of sockets that wait for room in the queue of frames to send.
     blocked: RefCell<Vec<SourceId>>,
     /// Frames that the device had no room for, oldest first: less than a batch.
@@ -230,12 +231,7 @@ impl Driver {
         self.look_at_group(self.interface.runtime().clock.now());
         let received = self
             .interface
-            .poll_receive(cx, |now, received| match received {
-                Ok(received) => self.on_frame(&mut self.stack.borrow_mut(), now, received),
-                Err(Refused::UnknownOffload | Refused::TooLong) => {
-                    self.lost.set(self.lost.get() + 1);
-                }
-            });
+            .poll_receive(cx, |now, received| self.on_received(now, received));
         let has_received = match received {
             Poll::Ready(Err(error)) if self.interface.is_end(&self.link, &error) => {
                 return Poll::Ready(());
@@ -254,6 +250,7 @@ impl Driver {
             stack.on_timer(now);
         }
         drop(stack);
+        self.limit_syns();
         self.serve_host(cx, now);
         self.hand_over();
         self.flush();
@@ -301,6 +298,15 @@ impl Driver {
         sleep.as_mut().get_mut().reset(next);
         if sleep.as_mut().poll(cx).is_ready() {
             cx.waker().wake_by_ref();
+        }
+    }
+
+    fn on_received(&self, now: Instant, received: Result<Received, Refused>) {
+        match received {
+            Ok(received) => self.on_frame(&mut self.stack.borrow_mut(), now, received),
+            Err(Refused::UnknownOffload | Refused::TooLong) => {
+                self.lost.set(self.lost.get() + 1);
+            }
         }
     }
 
@@ -486,6 +492,7 @@ impl Driver {
             capture: self.capture.as_ref().map(|capture| capture.report()),
             tcp,
             threads,
+            rings: (self.interface.channels()).map_or_else(Vec::new, Channels::report),
         }
     }
 

@@ -47,6 +47,7 @@
 //! ```
 
 mod capture;
+mod channels;
 mod driver;
 mod interface;
 mod lane;
@@ -85,6 +86,7 @@ pub use softclock_net::tcp::send::{RetransmissionCause, SendEvent};
 pub use softclock_net::tcp::state::State as TcpState;
 
 pub use capture::{CaptureEnd, CaptureOptions, CaptureReport};
+pub use channels::{RingKind, RingReport};
 
 use driver::Driver;
 pub(crate) use listener::StackListener;
@@ -135,6 +137,15 @@ pub struct StackOptions {
     /// counts until the kernel has finished with its last packets, usually less than a millisecond. The other
     /// architectures have no such limit.
     pub sockets: u32,
+    /// The most TCP listeners that have a ring of their own with [`Architecture::NiLrp`]: 4 by default. Memory of 8 MiB
+    /// is reserved for each, for 2048 segments. The ring has the segments of all connections to the listener's port, and
+    /// SYNs take at most half of it, so that a flood to one port harms no other.
+    ///
+    /// Listeners beyond this number go without a ring, and so do those of threads other than the one that opened the
+    /// stack, those at more than 16 addresses, and those at an address and port that another listener's ring has. All
+    /// of them share a ring for SYNs of 128 frames with the datagrams to closed ports, and one of 2048 for other
+    /// segments with the connections that the stack opens. The other architectures have no rings.
+    pub listeners: u32,
     /// The threads with TCP sockets, at least 1: the one that opens the stack, and the first others that
     /// [join](StackShare::join). The hash of a connection's addresses and ports names the thread that has it. So each
     /// thread accepts the connections that are its own by a listener of its own at the same port, and those to a thread
@@ -178,6 +189,7 @@ impl StackOptions {
             channel: Settings::CHANNEL,
             // 16 MiB with the default channel.
             sockets: 16,
+            listeners: 4,
             threads: 1,
             capture: None,
         }
@@ -369,6 +381,9 @@ pub struct StackReport {
     pub tcp: TcpReport,
     /// The frames of each thread, by the numbers of the threads.
     pub threads: Vec<ThreadFrames>,
+    /// The rings that the stack itself receives from, with [`Architecture::NiLrp`]; those of sockets are not among
+    /// them.
+    pub rings: Vec<RingReport>,
 }
 
 /// The frames that a thread has received and sent by the device, or by queues of its own.
