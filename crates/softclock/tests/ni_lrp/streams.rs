@@ -213,7 +213,8 @@ fn a_closed_listener_gives_its_ring_back() {
     );
 }
 
-/// Listeners beyond the limit, connections whose listener is closed, and those of the stack itself have a ring in common.
+/// Listeners beyond the limit, connections whose listener is closed, and those of the stack itself have a ring in
+/// common.
 #[test]
 fn segments_to_ports_without_a_ring_arrive() {
     let lab = lab!();

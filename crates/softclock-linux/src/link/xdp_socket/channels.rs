@@ -43,8 +43,8 @@ use slot::{Slot, Slots};
 ///
 /// Four further channels have the frames that belong to no endpoint, so that a flood of one kind leaves room for the
 /// others: [`segments`](Self::segments) the TCP segments to other ports but SYNs, [`unclaimed`](Self::unclaimed) SYNs
-/// and datagrams to other ports, [`fragments`](Self::fragments) fragments, and [`control`](Self::control) the rest, such
-/// as ARP and ICMP. The host keeps the frames that the filter leaves.
+/// and datagrams to other ports, [`fragments`](Self::fragments) fragments, and [`control`](Self::control) the rest,
+/// such as ARP and ICMP. The host keeps the frames that the filter leaves.
 ///
 /// A frame counts against the limit of its channel from the time when the program has chosen the channel until its
 /// [`Chunk`] is dropped, also while it is lent to [`send_buffers`](Self::send_buffers). There is a chunk of memory for

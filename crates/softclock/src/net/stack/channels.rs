@@ -1,5 +1,5 @@
-//! The channels of NI-LRP that the stack itself receives from: those of listeners' ports, and those of frames that belong
-//! to no endpoint.
+//! The channels of NI-LRP that the stack itself receives from: those of listeners' ports, and those of frames that
+//! belong to no endpoint.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -77,8 +77,7 @@ pub(super) const COMMON: usize = 4;
 
 impl Channels {
     /// Makes the current runtime watch the common channels.
-    pub(super) fn watch(channels: XdpChannels, long: LongFrames) -> io::Result<Self> {
-        let all = Arc::new(channels);
+    pub(super) fn watch(all: Arc<XdpChannels>, long: LongFrames) -> io::Result<Self> {
         let kinds = [
             RingKind::Control,
             RingKind::Fragments,
@@ -224,8 +223,8 @@ impl Channels {
         })
     }
 
-    /// A frame as the stack may hold it. It may wait for a receiver that is behind, and must leave room for others: above
-    /// half of the channel's limit it is copied.
+    /// A frame as the stack may hold it. It may wait for a receiver that is behind, and must leave room for others:
+    /// above half of the channel's limit it is copied.
     fn bounded(&self, channel: &XdpChannel, received: Received<Chunk>) -> Received {
         let is_full = channel.held() > channel.limit() as usize / 2;
         received.map(|chunk| match is_full {

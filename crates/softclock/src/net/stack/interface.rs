@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use softclock_core::Instant;
@@ -20,14 +21,14 @@ use crate::runtime::sources::Direction;
 pub(super) enum Opened {
     /// At least one: by AF_XDP one for each queue.
     Devices(Vec<Device>),
-    Channels(XdpChannels, LongFrames),
+    Channels(Arc<XdpChannels>, LongFrames),
     Lane(LaneEnd),
 }
 
 /// The interface of a stack, watched by its runtime.
 pub(super) enum Interface {
     Devices(Devices),
-    Channels(Channels),
+    Channels(Box<Channels>),
     /// Another thread has the device.
     Lane(LaneEnd),
 }
@@ -56,7 +57,10 @@ impl Interface {
     pub(super) fn watch(opened: Opened) -> io::Result<Self> {
         match opened {
             Opened::Devices(devices) => Devices::watch(devices).map(Self::Devices),
-            Opened::Channels(channels, long) => Channels::watch(channels, long).map(Self::Channels),
+            Opened::Channels(channels, long) => {
+                let channels = Channels::watch(channels, long)?;
+                Ok(Self::Channels(Box::new(channels)))
+            }
             Opened::Lane(lane) => Ok(Self::Lane(lane)),
         }
     }
@@ -104,7 +108,8 @@ impl Interface {
     }
 
     /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each device, or of each
-    /// channel that the stack receives from. Pending if none has arrived. Frames of a lane are taken from [`lane`](Self::lane).
+    /// channel that the stack receives from. Pending if none has arrived. Frames of a lane are taken from
+    /// [`lane`](Self::lane).
     pub(super) fn poll_receive(
         &self,
         cx: &Context<'_>,

@@ -173,7 +173,7 @@ fn open_channels(link: &Link, options: &StackOptions) -> Result<Opened, DeviceEr
     let channels = channels.map_err(|error| failed(DeviceFailure::Xdp(error)))?;
     let long = channels.long_frames(LONG_FRAMES_BYTES);
     let long = long.map_err(|error| failed(DeviceFailure::Packet(error)))?;
-    Ok(Opened::Channels(channels, long))
+    Ok(Opened::Channels(Arc::new(channels), long))
 }
 
 /// Opens a link, with all of its queues.
@@ -229,8 +229,8 @@ pub(super) const TAP: &str = "tap:";
 /// The buffer in the kernel for frames with pending segmentation.
 const LONG_FRAMES_BYTES: usize = 4 << 20;
 
-/// The frames that wait in the channel of a listener's port with NI-LRP, and in that of other segments: more than the
-/// segments within an advertised window of 2 MiB, since losses of a channel look like those of a congested network.
+/// The frames that wait in the channel of a listener's port with NI-LRP, and in that of other segments: as many as in
+/// the channel of a connection in the stack, since a channel that is shorter than a window makes losses of its own.
 const STREAM_LIMIT: u32 = 2048;
 
 /// The frames that wait in each other common channel of NI-LRP: as many as in those of the stack, into which the driver

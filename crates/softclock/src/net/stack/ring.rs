@@ -94,8 +94,8 @@ impl SocketRing {
 
 impl RingChannel {
     /// Adds a channel for the segments to a listener that is bound to `local`. `None` if it can have none: there are as
-    /// many as the settings allow, or the listener is for more addresses than a channel, or another has the port at some
-    /// of them. Its segments then arrive by the common channels.
+    /// many as the settings allow, or the listener is for more addresses than a channel, or another has the port at
+    /// some of them. Its segments then arrive by the common channels.
     pub(super) fn of_listener(
         channels: &XdpChannels,
         routes: &Routes,

@@ -143,8 +143,8 @@ fn instructions(maps: &Maps, queue: u32, filter: &XdpFilter) -> Vec<Instruction>
     program.finish()
 }
 
-/// Writes the key of a whole TCP segment or UDP datagram to the stack, and its kind to [`KIND`]; jumps with fragments to
-/// `fragment` and with other frames to `control`.
+/// Writes the key of a whole TCP segment or UDP datagram to the stack, and its kind to [`KIND`]; jumps with fragments
+/// to `fragment` and with other frames to `control`.
 fn append_key(program: &mut Assembler, control: Label, fragment: Label) {
     let [v6, has_port, complete] = [(); 3].map(|()| program.label());
     program.extend([
@@ -183,8 +183,8 @@ fn append_key(program: &mut Assembler, control: Label, fragment: Label) {
     program.place(complete);
 }
 
-/// Writes the address of a packet of IPv4 to the key, reads the protocol and the destination port, and moves [`DATA`] on
-/// by the length of the header.
+/// Writes the address of a packet of IPv4 to the key, reads the protocol and the destination port, and moves [`DATA`]
+/// on by the length of the header.
 fn append_v4(program: &mut Assembler, control: Label, fragment: Label) {
     check_length(program, ETHERNET + 20, control);
     program.extend([

@@ -1,4 +1,5 @@
-//! The driver's part for NI-LRP: the rings of sockets and listeners, and what the XDP program and the kernel have dropped.
+//! The driver's part for NI-LRP: the rings of sockets and listeners, and what the XDP program and the kernel have
+//! dropped.
 
 use std::io;
 use std::net::SocketAddr;
