@@ -162,6 +162,7 @@ impl EchoOptions {
         };
         let mut options = self.stack.options(dev, ports.into());
         options.sockets = (Service::ALL.len() * addresses) as u32;
+        options.listeners = 0;
         options.channel.packets = self.channel;
         // The bytes of as many of the longest frames, so that the packets are the limit.
         options.channel.bytes = self.channel.saturating_mul(2048).max(MOST_DATAGRAM);

@@ -46,7 +46,10 @@ pub(crate) fn stack(program: &Program) -> Result<Option<StackOptions>, StartErro
             true => ports_at_host(&dev, &options.listen)?,
             false => Vec::new(),
         };
-        Ok(options.stack.options(dev, ports))
+        let mut stack = options.stack.options(dev, ports);
+        // No fewer than the default, since a reload may add listeners.
+        stack.listeners = stack.listeners.max(listeners(&options.listen));
+        Ok(stack)
     });
     let stack = stack.transpose().map_err(StartError::Stack)?;
     match &stack {
@@ -55,6 +58,16 @@ pub(crate) fn stack(program: &Program) -> Result<Option<StackOptions>, StartErro
         }
         _ => Ok(stack),
     }
+}
+
+/// The most listeners of a stack for these addresses.
+fn listeners(listen: &[ListenAddress]) -> u32 {
+    let of = |address: &ListenAddress| match address.place {
+        // One for each version of IP.
+        Place::All(_) => 2,
+        _ => 1,
+    };
+    listen.iter().map(of).sum()
 }
 
 /// The ports of the addresses to listen on that a stack at the host's addresses on this interface serves.

@@ -206,7 +206,9 @@ pub enum Taken<B> {
 pub enum Ring {
     /// The frames to an endpoint.
     Endpoint(EndpointId),
-    /// Control packets, and datagrams without an endpoint.
+    /// Segments of TCP: of the connections and SYNs of a listener's port, or of other ports.
+    Segments,
+    /// Control packets, and datagrams and SYNs without an endpoint.
     Control,
     /// Fragments.
     Fragments,

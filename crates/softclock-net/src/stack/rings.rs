@@ -83,7 +83,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let counts = &mut self.counts;
         counts.frames_received += frames;
         let (counter, reason) = match ring {
-            Ring::Endpoint(_) => (&mut counts.to_channels, DropReason::ChannelFull),
+            Ring::Endpoint(_) | Ring::Segments => {
+                (&mut counts.to_channels, DropReason::ChannelFull)
+            }
             Ring::Control => (&mut counts.to_control, DropReason::ControlFull),
             Ring::Fragments => (&mut counts.to_fragments, DropReason::FragmentsFull),
         };
@@ -96,7 +98,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Counts frames that were in the ring of an endpoint when it was closed.
+    /// Counts frames that were in the ring of an endpoint or a listener when it was closed.
     pub fn on_ring_closed(&mut self, frames: u64) {
         self.counts.frames_received += frames;
         self.counts.to_channels += frames;

@@ -61,6 +61,8 @@ impl Channels {
             },
             channels: ports.len() as u32,
             limit,
+            streams: 0,
+            stream_limit: 64,
             common_limit: 64,
         };
         let channels = XdpChannels::open(&link, settings);

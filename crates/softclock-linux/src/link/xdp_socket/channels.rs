@@ -1,11 +1,13 @@
 //! Channels of the network interface (NI-LRP of *Lazy Receiver Processing*, 3.2): the XDP program demultiplexes frames
 //! into a ring for each channel, and discards those of a full channel before anything else is done with them.
 //!
+//! - [`channel`]: one channel.
 //! - [`credits`]: the limit of each channel, kept in an array that the program and this process share.
 //! - [`key`]: the endpoints by which the program finds a channel.
 //! - [`program`]: the XDP program.
 //! - [`slot`]: the socket of a channel.
 
+mod channel;
 mod credits;
 mod key;
 mod program;
@@ -14,20 +16,21 @@ mod slot;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::{fmt, io, mem};
+use std::{fmt, io};
 
 use rustix::net::sockopt;
 use rustix::net::xdp::XdpOptionsFlags;
 use softclock_wire::packet::Offload;
 
-use super::chunks::{Account, Chunk, Chunks};
+use super::chunks::{Account, Chunks};
 use super::sending::Sending;
 use super::umem::{self, Umem};
 use super::{
     Open, XdpError, XdpSettings, XdpStep, bind, lock, prepare, queue_of, retry_while_busy,
 };
 use crate::bpf::{Attachment, IndexMap, SocketMap};
-use crate::link::{Buffer, Link, LongFrames, Received, Refused};
+use crate::link::{Buffer, Link, LongFrames};
+pub use channel::XdpChannel;
 pub(super) use credits::Credits;
 pub use key::EndpointKey;
 use program::Maps;
@@ -38,9 +41,10 @@ use slot::{Slot, Slots};
 /// the channel has as many frames as its limit. A flood to one endpoint so costs the time of the program, and takes
 /// nothing from the other endpoints.
 ///
-/// Three further channels have the frames that belong to no endpoint, so that a flood of one kind leaves room for the
-/// others: [`unclaimed`](Self::unclaimed) those to other ports, [`fragments`](Self::fragments) fragments, and
-/// [`control`](Self::control) the rest, such as ARP and ICMP. The host keeps the frames that the filter leaves.
+/// Four further channels have the frames that belong to no endpoint, so that a flood of one kind leaves room for the
+/// others: [`segments`](Self::segments) the TCP segments to other ports but SYNs, [`unclaimed`](Self::unclaimed) SYNs
+/// and datagrams to other ports, [`fragments`](Self::fragments) fragments, and [`control`](Self::control) the rest,
+/// such as ARP and ICMP. The host keeps the frames that the filter leaves.
 ///
 /// A frame counts against the limit of its channel from the time when the program has chosen the channel until its
 /// [`Chunk`] is dropped, also while it is lent to [`send_buffers`](Self::send_buffers). There is a chunk of memory for
@@ -48,7 +52,7 @@ use slot::{Slot, Slots};
 ///
 /// The link is given back when this value and all channels are dropped, or when the process ends: the program, its maps
 /// and the sockets have no other holder. While channels are left without this value, the frames of no endpoint are
-/// discarded. Closing takes the kernel 1 to 15 ms for each socket, of which there are four and one for each of the most
+/// discarded. Closing takes the kernel 1 to 15 ms for each socket, of which there are five and one for each of the most
 /// channels that existed at once.
 ///
 /// # Threads
@@ -69,7 +73,14 @@ use slot::{Slot, Slots};
 ///     queue: None,
 ///     filter: XdpFilter::Addresses(vec![address]),
 /// };
-/// let settings = ChannelSettings { link, channels: 16, limit: 64, common_limit: 64 };
+/// let settings = ChannelSettings {
+///     link,
+///     channels: 16,
+///     limit: 64,
+///     streams: 0,
+///     stream_limit: 64,
+///     common_limit: 64,
+/// };
 /// let channels = XdpChannels::open(&Link::named("eth0")?, settings)?;
 /// let echo = EndpointKey { transport: Transport::Udp, address, port: 7 };
 /// let channel = channels.add(&[echo], 64)?;
@@ -94,7 +105,11 @@ pub struct ChannelSettings {
     pub channels: u32,
     /// The highest limit of an endpoint's channel, in frames.
     pub limit: u32,
-    /// The limit of each of the three channels for frames of no endpoint.
+    /// The most channels for TCP segments that [`XdpChannels::add_stream`] adds, beside those of `channels`.
+    pub streams: u32,
+    /// The limit of each of them, and of the channel of [`segments`](XdpChannels::segments).
+    pub stream_limit: u32,
+    /// The limit of each of the three other channels for frames of no endpoint.
     pub common_limit: u32,
 }
 
@@ -114,13 +129,21 @@ impl XdpChannels {
         // The channels before the program, which delivers frames as soon as it is attached.
         let open = |account| {
             let slot = shared.slot(account)?;
-            let limit = shared.settings.common_limit;
+            let limit = match account {
+                SEGMENTS => shared.settings.stream_limit,
+                _ => shared.settings.common_limit,
+            };
             Ok(XdpChannel::over(slot, limit, &shared))
         };
-        let common = [open(CONTROL), open(FRAGMENTS), open(UNCLAIMED)];
-        let [control, fragments, unclaimed] =
+        let common = [
+            open(CONTROL),
+            open(FRAGMENTS),
+            open(UNCLAIMED),
+            open(SEGMENTS),
+        ];
+        let [control, fragments, unclaimed, segments] =
             common.map(|opened| opened.map_err(failed(XdpStep::Queue)));
-        let common = [control?, fragments?, unclaimed?];
+        let common = [control?, fragments?, unclaimed?, segments?];
         let filter = &shared.settings.link.filter;
         let program =
             program::load(&shared.maps, shared.queue, filter).map_err(failed(XdpStep::Program))?;
@@ -139,15 +162,21 @@ impl XdpChannels {
 
     /// The channel of fragments. The first of a datagram has its port; those of the others are known once it is there.
     pub const fn fragments(&self) -> &XdpChannel {
-        let [_, fragments, _] = &self.common;
+        let [_, fragments, ..] = &self.common;
         fragments
     }
 
-    /// The channel of UDP datagrams and TCP segments to no endpoint, which may deserve an answer (port unreachable,
-    /// RST).
+    /// The channel of UDP datagrams and SYNs to no endpoint, which may deserve an answer (port unreachable, RST).
     pub const fn unclaimed(&self) -> &XdpChannel {
-        let [.., unclaimed] = &self.common;
+        let [.., unclaimed, _] = &self.common;
         unclaimed
+    }
+
+    /// The channel of TCP segments to no endpoint that do not open a connection, such as those of connections whose
+    /// ports have no channel. It has the limit of [`ChannelSettings::stream_limit`].
+    pub const fn segments(&self) -> &XdpChannel {
+        let [.., segments] = &self.common;
+        segments
     }
 
     /// Adds a channel for the frames to these endpoints, with room for `limit` frames. Makes a system call for each
@@ -162,14 +191,31 @@ impl XdpChannels {
     /// the settings say, counting removed ones some of whose frames are still held; those of socket(7) and bpf(2).
     /// After an error no channel is added.
     pub fn add(&self, keys: &[EndpointKey], limit: u32) -> io::Result<XdpChannel> {
-        let shared = &self.shared;
-        let is_valid = (1..=Self::MOST_KEYS).contains(&keys.len())
-            && (1..=shared.settings.limit).contains(&limit);
-        if !is_valid {
+        match (1..=self.shared.settings.limit).contains(&limit) {
+            true => self.add_of(Class::Endpoint, keys, limit),
+            false => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Adds a channel for the TCP segments to these endpoints as [`add`](Self::add) does, with the limit of
+    /// [`ChannelSettings::stream_limit`]. Half of its room is kept from SYNs, so that a flood of them leaves the
+    /// connections of the same port the other half; [`XdpChannel::set_reserve`] changes this.
+    ///
+    /// # Errors
+    /// Those of [`add`](Self::add).
+    pub fn add_stream(&self, keys: &[EndpointKey]) -> io::Result<XdpChannel> {
+        let limit = self.shared.settings.stream_limit;
+        let channel = self.add_of(Class::Stream, keys, limit)?;
+        channel.set_reserve(limit / 2);
+        Ok(channel)
+    }
+
+    fn add_of(&self, class: Class, keys: &[EndpointKey], limit: u32) -> io::Result<XdpChannel> {
+        if !(1..=Self::MOST_KEYS).contains(&keys.len()) {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let slot = shared.take_slot()?;
-        let channel = XdpChannel::over(slot, limit, shared);
+        let shared = &self.shared;
+        let channel = XdpChannel::over(shared.take_slot(class)?, limit, shared);
         for key in keys.iter().map(|key| key.to_bytes()) {
             // On an error the channel is dropped, with the keys that it has so far.
             shared.maps.keys.insert(&key, channel.slot.account.0)?;
@@ -248,133 +294,6 @@ impl fmt::Debug for XdpChannels {
     }
 }
 
-/// A bounded queue of the frames to one endpoint, filled by the XDP program. Dropping it removes the channel; frames in
-/// it are discarded, and those held stay valid. Its descriptor is readable while it has frames.
-pub struct XdpChannel {
-    slot: Arc<Slot>,
-    keys: Mutex<Vec<[u8; EndpointKey::BYTES]>>,
-    limit: u32,
-    /// The counts when the channel was added: its slot may have had another before.
-    delivered_before: u64,
-    discarded_before: u64,
-    shared: Arc<Shared>,
-}
-
-impl XdpChannel {
-    /// Opens the channel by granting its credits.
-    fn over(slot: Arc<Slot>, limit: u32, shared: &Arc<Shared>) -> Self {
-        let credits = &shared.maps.credits;
-        credits.grant(slot.account, limit.into());
-        Self {
-            keys: Mutex::default(),
-            limit,
-            delivered_before: credits.delivered(slot.account),
-            discarded_before: credits.discarded(slot.account),
-            slot,
-            shared: shared.clone(),
-        }
-    }
-
-    /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most
-    /// [`BATCH`](crate::link::BATCH). Reads memory, without a system call in most cases. The channel has room for
-    /// another frame once a chunk is dropped.
-    ///
-    /// # Errors
-    /// `WouldBlock` if no frame has arrived.
-    pub fn receive(
-        &self,
-        on_frame: impl FnMut(Result<Received<Chunk>, Refused>),
-    ) -> io::Result<usize> {
-        let shared = &self.shared;
-        let taken = self
-            .slot
-            .receive(&shared.chunks.0, shared.is_copied, on_frame);
-        let credits = &shared.maps.credits;
-        if taken.is_err()
-            && credits.held(self.slot.account) == 0
-            && credits.left(self.slot.account) <= 0
-        {
-            // All credits are with frames that the kernel is about to deliver, or has lost.
-            self.slot.settle(credits)?;
-        }
-        taken
-    }
-
-    /// Ends the channel's part in demultiplexing: frames that the program handles from now on are to no endpoint. The
-    /// counters then have their last values, but for a frame that the program handles just now. Makes a system call for
-    /// each key.
-    pub fn stop(&self) {
-        for key in mem::take(&mut *lock(&self.keys)) {
-            // The entry is there: no other channel can remove it.
-            let _ = self.shared.maps.keys.remove(&key);
-        }
-    }
-
-    /// The most frames that wait in the channel or are held.
-    pub const fn limit(&self) -> u32 {
-        self.limit
-    }
-
-    /// The number of frames that were received from the channel and are held.
-    pub fn held(&self) -> usize {
-        self.shared.maps.credits.held(self.slot.account)
-    }
-
-    /// Counts the frames that the program put into the channel. Reads memory.
-    pub fn delivered(&self) -> u64 {
-        let credits = &self.shared.maps.credits;
-        credits
-            .delivered(self.slot.account)
-            .wrapping_sub(self.delivered_before)
-    }
-
-    /// Counts the frames that the program discarded since the channel was full. Reads memory.
-    pub fn discarded(&self) -> u64 {
-        let credits = &self.shared.maps.credits;
-        credits
-            .discarded(self.slot.account)
-            .wrapping_sub(self.discarded_before)
-    }
-
-    /// Counts frames that the kernel lost behind the program since the last call, and gives their room back to the
-    /// channel. There are none unless the driver needs more memory than is spare, or frames are longer than
-    /// [`XdpSocket::MOST_BYTES`](super::XdpSocket::MOST_BYTES).
-    ///
-    /// # Errors
-    /// Those of getsockopt(2).
-    pub fn take_lost(&self) -> io::Result<u64> {
-        self.slot.settle(&self.shared.maps.credits)?;
-        Ok(self.slot.take_lost())
-    }
-}
-
-impl AsFd for XdpChannel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.slot.socket.as_fd()
-    }
-}
-
-impl fmt::Debug for XdpChannel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("XdpChannel")
-            .field("socket", &self.slot.socket)
-            .field("limit", &self.limit)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Drop for XdpChannel {
-    fn drop(&mut self) {
-        self.stop();
-        let Shared { maps, .. } = &*self.shared;
-        // Without credits, the program discards frames whose entry it has already found.
-        maps.credits
-            .grant(self.slot.account, -i64::from(self.limit));
-        self.slot.drain(&self.shared.chunks.0);
-        lock(&self.shared.slots).idle.push_back(self.slot.clone());
-    }
-}
-
 /// The parts that all channels have in common.
 struct Shared {
     // In the order in which they have to be dropped: the program before its maps and the sockets, and these before the
@@ -383,7 +302,8 @@ struct Shared {
     attachment: OnceLock<Attachment>,
     maps: Maps,
     _promiscuous: Option<OwnedFd>,
-    slots: Mutex<Slots>,
+    /// Those of each class.
+    slots: [Mutex<Slots>; 2],
     /// The first socket of the queue, by which all frames are sent. It receives none.
     socket: OwnedFd,
     sending: Mutex<Sending>,
@@ -401,7 +321,7 @@ impl Shared {
         let failed = |step| move |error| XdpError::Failed(step, error);
         let XdpSettings { copies, filter, .. } = &settings.link;
         let (queue, _) = queue_of(link, settings.link.queue)?;
-        if settings.limit == 0 || settings.common_limit == 0 {
+        if [settings.limit, settings.stream_limit, settings.common_limit].contains(&0) {
             let error = io::ErrorKind::InvalidInput.into();
             return Err(XdpError::Failed(XdpStep::Program, error));
         }
@@ -410,7 +330,11 @@ impl Shared {
             .map_err(failed(XdpStep::Promiscuity))?;
         let umem = umem_for(link, &settings).map_err(failed(XdpStep::Socket))?;
         let (socket, share, rings) = prepare(&umem).map_err(failed(XdpStep::Socket))?;
-        let maps = Maps::new(settings.channels).map_err(failed(XdpStep::Program))?;
+        let channels = settings.channels.checked_add(settings.streams);
+        let maps = channels
+            .ok_or_else(|| io::ErrorKind::InvalidInput.into())
+            .and_then(Maps::new)
+            .map_err(failed(XdpStep::Program))?;
         let [waker, owner] = [(); 2].map(|()| socket.try_clone().map_err(failed(XdpStep::Socket)));
         let credits = Some(maps.credits.clone());
         let chunks = Chunks::new(umem.clone(), share, rings.fill, waker?, credits);
@@ -423,7 +347,7 @@ impl Shared {
             attachment: OnceLock::new(),
             maps,
             _promiscuous: promiscuous,
-            slots: Mutex::default(),
+            slots: Default::default(),
             socket,
             sending: Mutex::new(rings.sending),
             chunks,
@@ -435,12 +359,21 @@ impl Shared {
         })
     }
 
+    /// The slots of the class that this account belongs to.
+    fn slots(&self, Account(account): Account) -> &Mutex<Slots> {
+        let class = match account < self.settings.first_stream() {
+            true => Class::Endpoint,
+            false => Class::Stream,
+        };
+        &self.slots[class as usize]
+    }
+
     /// A slot for another channel.
-    fn take_slot(&self) -> io::Result<Arc<Slot>> {
-        let mut slots = lock(&self.slots);
+    fn take_slot(&self, class: Class) -> io::Result<Arc<Slot>> {
+        let mut slots = lock(&self.slots[class as usize]);
         match self.take_idle(&mut slots.idle) {
             Some(slot) => Ok(slot),
-            None => self.open_slot(&mut slots.opened),
+            None => self.open_slot(class, &mut slots.opened),
         }
     }
 
@@ -458,30 +391,35 @@ impl Shared {
     }
 
     /// Opens the socket of another slot.
-    fn open_slot(&self, opened: &mut u32) -> io::Result<Arc<Slot>> {
-        if *opened >= self.settings.channels {
+    fn open_slot(&self, class: Class, opened: &mut u32) -> io::Result<Arc<Slot>> {
+        let (first, most) = match class {
+            Class::Endpoint => (COMMON_CHANNELS as u32, self.settings.channels),
+            Class::Stream => (self.settings.first_stream(), self.settings.streams),
+        };
+        if *opened >= most {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
-        let slot = self.slot(Account(COMMON_CHANNELS as u32 + *opened))?;
+        let slot = self.slot(Account(first + *opened))?;
         *opened += 1;
         Ok(slot)
     }
 
     /// Opens the socket of this account.
     fn slot(&self, account: Account) -> io::Result<Arc<Slot>> {
-        let ChannelSettings {
-            link,
-            limit,
-            common_limit,
-            ..
-        } = &self.settings;
-        let (socket, arrived) = slot::prepare(*limit.max(common_limit))?;
+        let settings = &self.settings;
+        let frames = match account {
+            SEGMENTS => settings.stream_limit,
+            Account(common) if common < COMMON_CHANNELS as u32 => settings.common_limit,
+            Account(stream) if stream >= settings.first_stream() => settings.stream_limit,
+            _ => settings.limit,
+        };
+        let (socket, arrived) = slot::prepare(frames)?;
         // As a further socket of the queue, which has the mode and the fill ring of the first.
         bind(
             socket.as_fd(),
             &self.umem,
             &self.link,
-            link.copies,
+            settings.link.copies,
             self.queue,
         )?;
         let slot = Slot::new(account, socket, arrived);
@@ -495,20 +433,41 @@ fn umem_for(link: &Link, settings: &ChannelSettings) -> io::Result<Arc<Umem>> {
     // A device keeps chunks in its own ring, in which it receives even the frames that are discarded. On a virtual
     // link, the kernel takes a chunk only for a frame that has a credit.
     let spare = if link.is_virtual() { 0 } else { umem::RECEIVE };
-    let frames = (settings.channels as usize)
-        .checked_mul(settings.limit as usize)
-        .and_then(|frames| {
-            frames.checked_add(COMMON_CHANNELS * settings.common_limit as usize + spare)
-        })
-        .ok_or(io::ErrorKind::InvalidInput)?;
+    let all = [
+        (settings.channels as usize, settings.limit),
+        // With the channel of segments.
+        (settings.streams as usize + 1, settings.stream_limit),
+        (COMMON_CHANNELS - 1, settings.common_limit),
+    ];
+    let frames = all
+        .into_iter()
+        .try_fold(spare, |frames, (channels, limit)| {
+            frames.checked_add(channels.checked_mul(limit as usize)?)
+        });
+    let frames = frames.ok_or(io::ErrorKind::InvalidInput)?;
     Umem::with_receive(1, frames).map(Arc::new)
+}
+
+impl ChannelSettings {
+    /// The first account of the class of streams, whose accounts follow those of the other endpoints.
+    const fn first_stream(&self) -> u32 {
+        COMMON_CHANNELS as u32 + self.channels
+    }
+}
+
+/// The kinds of channels of endpoints. Each has slots of its own, since their rings differ in length.
+#[derive(Clone, Copy)]
+enum Class {
+    Endpoint,
+    Stream,
 }
 
 /// The accounts of the channels that belong to no endpoint.
 const CONTROL: Account = Account(0);
 const FRAGMENTS: Account = Account(1);
 const UNCLAIMED: Account = Account(2);
-const COMMON_CHANNELS: usize = 3;
+const SEGMENTS: Account = Account(3);
+const COMMON_CHANNELS: usize = 4;
 
 #[cfg(test)]
 mod tests;

@@ -157,6 +157,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Some(self.tcp.listeners.get(id.0)?.listener.stats())
     }
 
+    /// Whether a listener takes no SYNs at present: its owner does not accept, and SYNs wait in its channel. It is over
+    /// in the call of [`process`](Self::process) that takes them, so look after each.
+    pub fn tcp_is_behind(&self, id: TcpListenerId) -> bool {
+        let listening = self.tcp.listeners.get(id.0);
+        listening
+            .is_some_and(|listening| listening.listener.is_full() && !listening.syns.is_empty())
+    }
+
     /// Whether a listener would discard segments: its owner does not accept.
     pub(super) fn is_listener_full(&self, id: SlotId) -> bool {
         let listening = self.tcp.listeners.get(id);

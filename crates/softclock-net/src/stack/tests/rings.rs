@@ -95,12 +95,13 @@ fn discards_of_the_network_interface_are_counted_by_ring() {
     let mut host = host(1, Architecture::NiLrp);
     let id = host.bind(at("10.0.0.1:7")).unwrap();
     host.on_discards(Ring::Endpoint(id), 5);
+    host.on_discards(Ring::Segments, 4);
     host.on_discards(Ring::Control, 3);
     host.on_discards(Ring::Fragments, 2);
     host.on_ring_closed(1);
     use DropReason::{ChannelFull, Closed, ControlFull, FragmentsFull};
     let all = [
-        (ChannelFull, 5),
+        (ChannelFull, 9),
         (ControlFull, 3),
         (FragmentsFull, 2),
         (Closed, 1),
@@ -109,9 +110,9 @@ fn discards_of_the_network_interface_are_counted_by_ring() {
     let of_endpoint = &host.endpoint_counts(id).unwrap().drops;
     assert_eq!(of_endpoint.of(ChannelFull), 5);
     let counts = host.counts();
-    assert_eq!(counts.frames_received, 11);
+    assert_eq!(counts.frames_received, 15);
     assert_eq!(
         (counts.to_channels, counts.to_control, counts.to_fragments),
-        (6, 3, 2)
+        (10, 3, 2)
     );
 }

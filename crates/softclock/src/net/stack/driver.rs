@@ -182,12 +182,7 @@ impl Driver {
         self.look_at_group(self.interface.runtime().clock.now());
         let received = self
             .interface
-            .poll_receive(cx, |now, received| match received {
-                Ok(received) => self.on_frame(&mut self.stack.borrow_mut(), now, received),
-                Err(Refused::UnknownOffload | Refused::TooLong) => {
-                    self.losses.add_lost(1);
-                }
-            });
+            .poll_receive(cx, |now, received| self.on_received(now, received));
         let has_received = match received {
             Poll::Ready(Err(error)) if self.interface.is_end(&self.link, &error) => {
                 return Poll::Ready(());
@@ -206,6 +201,7 @@ impl Driver {
             stack.on_timer(now);
         }
         drop(stack);
+        self.limit_syns();
         self.serve_host(cx, now);
         self.hand_over();
         self.flush();
@@ -249,6 +245,15 @@ impl Driver {
         sleep.as_mut().get_mut().reset(next);
         if sleep.as_mut().poll(cx).is_ready() {
             cx.waker().wake_by_ref();
+        }
+    }
+
+    fn on_received(&self, now: Instant, received: Result<Received, Refused>) {
+        match received {
+            Ok(received) => self.on_frame(&mut self.stack.borrow_mut(), now, received),
+            Err(Refused::UnknownOffload | Refused::TooLong) => {
+                self.losses.add_lost(1);
+            }
         }
     }
 

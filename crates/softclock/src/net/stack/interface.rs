@@ -2,17 +2,15 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use softclock_core::{Clock, Instant, TriggerState};
-use softclock_linux::link::{
-    BATCH, Device, Link, LongFrames, Pool, Received, Refused, XdpChannel, XdpChannels,
-};
-use softclock_net::stack::{Frame, Ring};
+use softclock_core::Instant;
+use softclock_linux::link::{BATCH, Device, Link, LongFrames, Received, Refused, XdpChannels};
+use softclock_net::stack::Frame;
 
+use super::channels::Channels;
 use super::lane::LaneEnd;
 use super::queues::{Queues, all, poll_device};
 use crate::net::Kernel;
@@ -30,7 +28,7 @@ pub(super) enum Opened {
 /// The interface of a stack, watched by its runtime.
 pub(super) enum Interface {
     Devices(Devices),
-    Channels(Channels),
+    Channels(Box<Channels>),
     /// Another thread has the device.
     Lane(LaneEnd),
 }
@@ -41,27 +39,6 @@ pub(super) struct Devices {
     first: Kernel<Device>,
     /// The other queues that this thread receives from.
     others: Queues,
-}
-
-/// The channels of NI-LRP: those of sockets are theirs, and the stack receives from the common ones.
-pub(super) struct Channels {
-    all: Arc<XdpChannels>,
-    long: LongFrames,
-    common: [Kernel<CommonChannel>; 3],
-    pool: Pool,
-}
-
-/// A channel of frames that belong to no socket.
-struct CommonChannel {
-    channels: Arc<XdpChannels>,
-    kind: CommonKind,
-}
-
-#[derive(Clone, Copy)]
-enum CommonKind {
-    Control,
-    Fragments,
-    Unclaimed,
 }
 
 impl Opened {
@@ -80,7 +57,10 @@ impl Interface {
     pub(super) fn watch(opened: Opened) -> io::Result<Self> {
         match opened {
             Opened::Devices(devices) => Devices::watch(devices).map(Self::Devices),
-            Opened::Channels(channels, long) => Channels::watch(channels, long).map(Self::Channels),
+            Opened::Channels(channels, long) => {
+                let channels = Channels::watch(channels, long)?;
+                Ok(Self::Channels(Box::new(channels)))
+            }
             Opened::Lane(lane) => Ok(Self::Lane(lane)),
         }
     }
@@ -88,7 +68,7 @@ impl Interface {
     pub(super) fn runtime(&self) -> &Rc<Inner> {
         match self {
             Self::Devices(devices) => devices.first.runtime(),
-            Self::Channels(Channels { common, .. }) => common[0].runtime(),
+            Self::Channels(channels) => channels.runtime(),
             Self::Lane(lane) => lane.runtime(),
         }
     }
@@ -123,12 +103,13 @@ impl Interface {
         let others = self.queues().map_or(0, Queues::len);
         match self {
             Self::Devices(_) | Self::Lane(_) => (1 + others) * BATCH,
-            Self::Channels(Channels { common, .. }) => common.len() * BATCH,
+            Self::Channels(channels) => channels.len() * BATCH,
         }
     }
 
     /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each device, or of each
-    /// common channel. Pending if none has arrived. Frames of a lane are taken from [`lane`](Self::lane).
+    /// channel that the stack receives from. Pending if none has arrived. Frames of a lane are taken from
+    /// [`lane`](Self::lane).
     pub(super) fn poll_receive(
         &self,
         cx: &Context<'_>,
@@ -157,8 +138,8 @@ impl Interface {
                 first.descriptor().send_bytes(parts.clone())
             }),
             Self::Channels(channels) => {
-                let all = &channels.all;
-                (channels.long).send_among(parts, || all.is_behind(), |run| all.send(run))
+                let all = channels.all();
+                (channels.long()).send_among(parts, || all.is_behind(), |run| all.send(run))
             }
             Self::Lane(lane) => lane.send(frames),
         }
@@ -180,7 +161,7 @@ impl Interface {
     pub(super) fn is_behind(&self) -> bool {
         match self {
             Self::Devices(devices) => devices.first.descriptor().is_behind(),
-            Self::Channels(channels) => channels.all.is_behind(),
+            Self::Channels(channels) => channels.all().is_behind(),
             Self::Lane(lane) => lane.queues().is_behind(),
         }
     }
@@ -188,7 +169,7 @@ impl Interface {
     pub(super) fn flush(&self) {
         match self {
             Self::Devices(devices) => devices.first.descriptor().flush(),
-            Self::Channels(channels) => channels.all.flush(),
+            Self::Channels(channels) => channels.all().flush(),
             Self::Lane(lane) => lane.queues().flush(),
         }
     }
@@ -196,7 +177,7 @@ impl Interface {
     pub(super) fn take_refused(&self) -> u64 {
         match self {
             Self::Devices(devices) => devices.first.descriptor().take_refused(),
-            Self::Channels(channels) => channels.all.take_refused(),
+            Self::Channels(channels) => channels.all().take_refused(),
             Self::Lane(lane) => lane.queues().take_refused(),
         }
     }
@@ -208,10 +189,7 @@ impl Interface {
                 let first = devices.first.descriptor().take_lost();
                 Ok(first? + devices.others.take_lost()?)
             }
-            Self::Channels(Channels { common, .. }) => {
-                let lost = common.iter().map(|one| one.descriptor().channel());
-                lost.map(XdpChannel::take_lost).sum()
-            }
+            Self::Channels(channels) => channels.take_lost(),
             Self::Lane(lane) => lane.queues().take_lost(),
         }
     }
@@ -253,85 +231,5 @@ impl Devices {
             first: Kernel::new(first)?,
             others,
         })
-    }
-}
-
-impl Channels {
-    fn watch(all: Arc<XdpChannels>, long: LongFrames) -> io::Result<Self> {
-        let kinds = [
-            CommonKind::Control,
-            CommonKind::Fragments,
-            CommonKind::Unclaimed,
-        ];
-        let [control, fragments, unclaimed] = kinds.map(|kind| {
-            let channels = all.clone();
-            Kernel::duplicated(CommonChannel { channels, kind })
-        });
-        Ok(Self {
-            common: [control?, fragments?, unclaimed?],
-            all,
-            long,
-            pool: Pool::new(),
-        })
-    }
-
-    /// All channels, to add those of sockets.
-    pub(super) fn all(&self) -> &Arc<XdpChannels> {
-        &self.all
-    }
-
-    /// The program's counts of frames that it discarded since a common channel was full, with the ring of the stack
-    /// that they are for.
-    pub(super) fn discarded(&self) -> [(Ring, u64); 3] {
-        self.common.each_ref().map(|one| {
-            let one = one.descriptor();
-            let ring = match one.kind {
-                CommonKind::Control | CommonKind::Unclaimed => Ring::Control,
-                CommonKind::Fragments => Ring::Fragments,
-            };
-            (ring, one.channel().discarded())
-        })
-    }
-
-    fn poll_receive(
-        &self,
-        cx: &Context<'_>,
-        mut on_frame: impl FnMut(Instant, Result<Received, Refused>),
-    ) -> Poll<io::Result<usize>> {
-        let each = self.common.iter().map(|one| {
-            one.poll_call(cx, Direction::Read, TriggerState::Receive, |_| {
-                let now = one.runtime().clock.now();
-                let channel = one.descriptor().channel();
-                channel.receive(|received| {
-                    let received = received.map(|received| {
-                        // A frame may wait for a receiver of a group that is behind, and must leave room for others:
-                        // above the limit it is copied.
-                        let is_full = channel.held() > channel.limit() as usize / 2;
-                        received.map(|chunk| match is_full {
-                            true => self.pool.copy_of(&chunk),
-                            false => chunk.into(),
-                        })
-                    });
-                    on_frame(now, received);
-                })
-            })
-        });
-        all(each)
-    }
-}
-
-impl CommonChannel {
-    fn channel(&self) -> &XdpChannel {
-        match self.kind {
-            CommonKind::Control => self.channels.control(),
-            CommonKind::Fragments => self.channels.fragments(),
-            CommonKind::Unclaimed => self.channels.unclaimed(),
-        }
-    }
-}
-
-impl AsFd for CommonChannel {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.channel().as_fd()
     }
 }

@@ -47,6 +47,7 @@
 //! ```
 
 mod capture;
+mod channels;
 mod driver;
 mod interface;
 mod lane;
@@ -85,6 +86,7 @@ pub use softclock_net::tcp::send::{RetransmissionCause, SendEvent};
 pub use softclock_net::tcp::state::State as TcpState;
 
 pub use capture::{CaptureEnd, CaptureOptions, CaptureReport};
+pub use channels::{RingKind, RingReport};
 
 use driver::Driver;
 pub(crate) use listener::StackListener;
@@ -121,20 +123,33 @@ pub struct StackOptions {
     pub link_address: Option<LinkAddress>,
     /// When packets are demultiplexed and processed.
     ///
-    /// With [`Architecture::NiLrp`] the XDP program demultiplexes, into a ring for each socket: the mechanism must be
-    /// AF_XDP (which [`StackMechanism::Auto`] stands for then, with copies or without) on an existing interface, and
-    /// sockets at one address and at an unspecified one cannot have the same port. Packets to a socket that come in
-    /// fragments are put together by the stack, on its own account, as in the other architectures.
+    /// With [`Architecture::NiLrp`] the XDP program demultiplexes, into a ring for each UDP socket and for the port of
+    /// each TCP [listener](Self::listeners): the mechanism must be AF_XDP (which [`StackMechanism::Auto`] stands for
+    /// then, with copies or without) on an existing interface, and UDP sockets at one address and at an unspecified one
+    /// cannot have the same port. Packets to a socket that come in fragments are put together by the stack, on its own
+    /// account, as in the other architectures.
     pub architecture: Architecture,
     /// The limits of a socket's channel. Packets beyond them are discarded, and counted as
     /// [`DropReason::ChannelFull`]. The ring of a socket with [`Architecture::NiLrp`] has as many packets, of up to 4
     /// KiB.
     pub channel: Limits,
-    /// The most sockets at addresses of the stack at a time with [`Architecture::NiLrp`], as memory is reserved for the
-    /// packets of each: 4 KiB for a packet within [`channel`](Self::channel). A socket that is closed during a flood
-    /// counts until the kernel has finished with its last packets, usually less than a millisecond. The other
+    /// The most UDP sockets at addresses of the stack at a time with [`Architecture::NiLrp`], as memory is reserved for
+    /// the packets of each: 4 KiB for a packet within [`channel`](Self::channel). A socket that is closed during a
+    /// flood counts until the kernel has finished with its last packets, usually less than a millisecond. The other
     /// architectures have no such limit.
     pub sockets: u32,
+    /// The most TCP listeners at a time that have a ring of their own with [`Architecture::NiLrp`]: 4 by default, as
+    /// memory of 8 MiB is reserved for each. A ring has 2048 segments, of all connections to the listener's port. SYNs
+    /// take at most half of it, and are discarded while the listener's owner does not accept, so a flood to one port
+    /// harms no other. [`StackReport::rings`] lists the rings.
+    ///
+    /// A listener without a ring works, too: its SYNs share a ring of 128 frames with datagrams to closed ports, and
+    /// its other segments one of 2048 with those of the connections that the stack opens. So do the connections of a
+    /// listener that is closed. Listeners have no ring beyond this number, in threads other than the one that opened
+    /// the stack, at an unspecified address for more than 16 addresses, and at an address and port of another ring. The
+    /// ring of a closed listener counts until its last segments are processed. The other architectures have no such
+    /// rings.
+    pub listeners: u32,
     /// The threads with TCP sockets, at least 1: the one that opens the stack, and the first others that
     /// [join](StackShare::join). The hash of a connection's addresses and ports names the thread that has it. So each
     /// thread accepts the connections that are its own by a listener of its own at the same port, and those to a thread
@@ -178,6 +193,7 @@ impl StackOptions {
             channel: Settings::CHANNEL,
             // 16 MiB with the default channel.
             sockets: 16,
+            listeners: 4,
             threads: 1,
             capture: None,
         }
@@ -369,6 +385,9 @@ pub struct StackReport {
     pub tcp: TcpReport,
     /// The frames of each thread, by the numbers of the threads.
     pub threads: Vec<ThreadFrames>,
+    /// The rings that the stack itself receives from, with [`Architecture::NiLrp`]; those of sockets are not among
+    /// them.
+    pub rings: Vec<RingReport>,
 }
 
 /// The frames that a thread has received and sent by the device, or by queues of its own.

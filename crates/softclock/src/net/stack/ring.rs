@@ -29,7 +29,7 @@ pub(super) struct SocketRing {
 /// thread than that of the socket.
 pub(super) struct RingChannel {
     channel: XdpChannel,
-    /// The frames that the socket has taken.
+    /// The frames that its receiver has taken.
     taken: AtomicU64,
     /// The discarded frames that are counted.
     counted: Mutex<u64>,
@@ -46,19 +46,13 @@ impl SocketRing {
         local: SocketAddr,
         limit: usize,
     ) -> io::Result<Option<Self>> {
-        let keys = keys(routes, local);
+        let keys = keys(Transport::Udp, routes, local);
         if keys.is_empty() {
             return Ok(None);
         }
         let channel = channels.add(&keys, ring_limit(limit)).map_err(add_error)?;
-        let channel = RingChannel {
-            channel,
-            taken: AtomicU64::new(0),
-            counted: Mutex::new(0),
-            lost: AtomicU64::new(0),
-        };
         // The socket outlives its channel: another may use it.
-        let channel = Kernel::duplicated(Arc::new(channel))?;
+        let channel = Kernel::duplicated(Arc::new(RingChannel::new(channel)))?;
         Ok(Some(Self {
             channel,
             batch: RefCell::default(),
@@ -83,7 +77,7 @@ impl SocketRing {
             });
         }
         let received = batch.pop_front()?;
-        self.channel().taken.fetch_add(1, Ordering::Relaxed);
+        self.channel().on_taken();
         Some(RingFrame {
             arrived: arrival(now, received.age),
             verify: verification(&received.offload),
@@ -99,6 +93,43 @@ impl SocketRing {
 }
 
 impl RingChannel {
+    /// Adds a channel for the segments to a listener that is bound to `local`. `None` if it can have none: there are as
+    /// many as the settings allow, or the listener is for more addresses than a channel, or another has the port at
+    /// some of them. Its segments then arrive by the common channels.
+    pub(super) fn of_listener(
+        channels: &XdpChannels,
+        routes: &Routes,
+        local: SocketAddr,
+    ) -> io::Result<Option<Self>> {
+        use io::ErrorKind::{AlreadyExists, InvalidInput, QuotaExceeded};
+        match channels.add_stream(&keys(Transport::Tcp, routes, local)) {
+            Ok(channel) => Ok(Some(Self::new(channel))),
+            Err(error) => match error.kind() {
+                QuotaExceeded | AlreadyExists | InvalidInput => Ok(None),
+                _ => Err(error),
+            },
+        }
+    }
+
+    fn new(channel: XdpChannel) -> Self {
+        Self {
+            channel,
+            taken: AtomicU64::new(0),
+            counted: Mutex::new(0),
+            lost: AtomicU64::new(0),
+        }
+    }
+
+    /// The channel, of which [`on_taken`](Self::on_taken) counts the frames that are received.
+    pub(super) const fn channel(&self) -> &XdpChannel {
+        &self.channel
+    }
+
+    /// Counts a frame that was received.
+    pub(super) fn on_taken(&self) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Ends the ring's part in demultiplexing, so that its counters stand still.
     pub(super) fn stop(&self) {
         self.channel.stop();
@@ -120,7 +151,7 @@ impl RingChannel {
         lost
     }
 
-    /// The number of frames that have arrived and that the socket has not taken.
+    /// The number of frames that have arrived and that the receiver has not taken.
     pub(super) fn waiting(&self) -> u64 {
         let gone = self.taken.load(Ordering::Relaxed) + self.lost.load(Ordering::Relaxed);
         self.channel.delivered().saturating_sub(gone)
@@ -135,10 +166,10 @@ impl AsFd for RingChannel {
 
 /// The endpoints whose frames a socket at this address receives: with an unspecified one, those at all addresses of the
 /// stack of that version of IP.
-fn keys(routes: &Routes, local: SocketAddr) -> Vec<EndpointKey> {
+fn keys(transport: Transport, routes: &Routes, local: SocketAddr) -> Vec<EndpointKey> {
     let (ip, port) = (local.ip(), local.port());
     let key = |address: IpAddr| EndpointKey {
-        transport: Transport::Udp,
+        transport,
         address,
         port,
     };

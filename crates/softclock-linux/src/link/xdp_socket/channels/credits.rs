@@ -12,7 +12,7 @@ use crate::bpf::SharedArray;
 ///
 /// The program takes a credit for each frame that it puts into a channel, and discards a frame that finds none. This
 /// process gives the credit back with the frame's chunk. Credits are added and subtracted, never set, so neither side
-/// loses a change of the other.
+/// loses a change of the other. The reserve is set, and by this process only.
 #[derive(Debug)]
 pub(in super::super) struct Credits {
     array: SharedArray,
@@ -33,6 +33,12 @@ impl Credits {
     pub(super) fn grant(&self, account: Account, credits: i64) {
         // Two's complement: adding a negative number wraps.
         self.array.entry(account.0)[CREDITS].fetch_add(credits as u64, Relaxed);
+    }
+
+    /// Keeps this number of credits from SYNs.
+    pub(super) fn reserve(&self, account: Account, credits: u32) {
+        // Negative, since the program adds it.
+        self.array.entry(account.0)[RESERVE].store((-i64::from(credits)) as u64, Relaxed);
     }
 
     /// Counts a frame that this process has taken.
@@ -79,3 +85,5 @@ impl AsFd for Credits {
 pub(super) const CREDITS: usize = 0;
 pub(super) const DELIVERED: usize = 1;
 pub(super) const DISCARDED: usize = 2;
+/// The credits that SYNs leave to other segments, negative.
+pub(super) const RESERVE: usize = 3;

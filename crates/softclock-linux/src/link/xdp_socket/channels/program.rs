@@ -13,10 +13,11 @@ use super::super::program::{
     CONTEXT, CONTEXT_DATA, CONTEXT_DATA_END, CONTEXT_QUEUE, REDIRECT_MAP, XDP_DROP, XDP_PASS,
     append_stamp,
 };
-use super::credits::{CREDITS, Credits, DELIVERED, DISCARDED};
+use super::credits::{CREDITS, Credits, DELIVERED, DISCARDED, RESERVE};
 use super::key::{self, EndpointKey};
 use super::{
-    Account, COMMON_CHANNELS, CONTROL, FRAGMENTS, IndexMap, Slot, SocketMap, UNCLAIMED, XdpChannels,
+    Account, COMMON_CHANNELS, CONTROL, FRAGMENTS, IndexMap, SEGMENTS, Slot, SocketMap, UNCLAIMED,
+    XdpChannels,
 };
 use crate::bpf::{Assembler, Instruction, Label, Program, ProgramKind};
 
@@ -64,15 +65,22 @@ pub(super) fn load(maps: &Maps, queue: u32, filter: &XdpFilter) -> io::Result<Pr
 ///     return XDP_PASS;
 /// struct key key;
 /// u32 index, *found;
-/// switch (read_key(context, &key)) {
-/// case IS_KEY: found = bpf_map_lookup_elem(&keys, &key); index = found ? *found : UNCLAIMED; break;
+/// enum kind kind = OTHER;
+/// switch (read_key(context, &key, &kind)) {
+/// case IS_KEY:
+///     found = bpf_map_lookup_elem(&keys, &key);
+///     index = found ? *found : kind == SEGMENT ? SEGMENTS : UNCLAIMED;
+///     break;
 /// case IS_FRAGMENT: index = FRAGMENTS; break;
 /// case IS_OTHER: index = CONTROL; break;
 /// }
 /// struct account *account = bpf_map_lookup_elem(&accounts, &index);
 /// if (!account)
 ///     return XDP_DROP;
-/// if ((s64)account->credits <= 0) {
+/// s64 left = account->credits;
+/// if (kind == SYN)
+///     left += account->reserve;
+/// if (left <= 0) {
 ///     __sync_fetch_and_add(&account->discarded, 1);
 ///     return XDP_DROP;
 /// }
@@ -87,7 +95,8 @@ pub(super) fn load(maps: &Maps, queue: u32, filter: &XdpFilter) -> io::Result<Pr
 fn instructions(maps: &Maps, queue: u32, filter: &XdpFilter) -> Vec<Instruction> {
     let mut program = Assembler::default();
     let [taken, left, found, dropped] = [(); 4].map(|()| program.label());
-    let [control, fragment, unclaimed] = [(); 3].map(|()| program.label());
+    let [control, fragment, unclaimed, segment] = [(); 4].map(|()| program.label());
+    let missed = program.label();
     program.extend([
         Instruction::copy(CONTEXT, 1),
         Instruction::load_u32(VALUE, CONTEXT, CONTEXT_QUEUE),
@@ -99,13 +108,17 @@ fn instructions(maps: &Maps, queue: u32, filter: &XdpFilter) -> Vec<Instruction>
     append_key(&mut program, control, fragment);
     program.extend(Instruction::load_map(1, maps.keys.as_fd()));
     append_lookup(&mut program, KEY);
-    program.jump(Instruction::skip_if(0, 0, 0), unclaimed);
+    program.jump(Instruction::skip_if(0, 0, 0), missed);
     program.extend([Instruction::load_u32(INDEX, 0, 0)]);
     program.jump(Instruction::skip(0), found);
+    program.place(missed);
+    program.jump(Instruction::skip_if(KIND, KIND_SEGMENT, 0), segment);
+    program.jump(Instruction::skip(0), unclaimed);
     let common = [
         (control, CONTROL),
         (fragment, FRAGMENTS),
         (unclaimed, UNCLAIMED),
+        (segment, SEGMENTS),
     ];
     for (label, Account(index)) in common {
         program.place(label);
@@ -130,11 +143,12 @@ fn instructions(maps: &Maps, queue: u32, filter: &XdpFilter) -> Vec<Instruction>
     program.finish()
 }
 
-/// Writes the key of a whole TCP segment or UDP datagram to the stack, and jumps with fragments to `fragment` and with
-/// other frames to `control`.
+/// Writes the key of a whole TCP segment or UDP datagram to the stack, and its kind to [`KIND`]; jumps with fragments
+/// to `fragment` and with other frames to `control`.
 fn append_key(program: &mut Assembler, control: Label, fragment: Label) {
     let [v6, has_port, complete] = [(); 3].map(|()| program.label());
     program.extend([
+        Instruction::set(KIND, KIND_OTHER),
         Instruction::load_u32(DATA, CONTEXT, CONTEXT_DATA),
         Instruction::load_u32(END, CONTEXT, CONTEXT_DATA_END),
     ]);
@@ -157,10 +171,20 @@ fn append_key(program: &mut Assembler, control: Label, fragment: Label) {
         Instruction::skip_if_not_u32(PROTOCOL, TCP.into(), 0),
         control,
     );
+    // A segment whose flags are cut off stays of the other kind.
+    check_length(program, ETHERNET + FLAGS + 1, complete);
+    program.extend([
+        Instruction::load_u8(VALUE, DATA, ETHERNET + FLAGS),
+        Instruction::and(VALUE, SYN | ACK),
+        Instruction::set(KIND, KIND_SYN),
+    ]);
+    program.jump(Instruction::skip_if(VALUE, SYN, 0), complete);
+    program.extend([Instruction::set(KIND, KIND_SEGMENT)]);
     program.place(complete);
 }
 
-/// Writes the address of a packet of IPv4 to the key, and reads the protocol and the destination port.
+/// Writes the address of a packet of IPv4 to the key, reads the protocol and the destination port, and moves [`DATA`]
+/// on by the length of the header.
 fn append_v4(program: &mut Assembler, control: Label, fragment: Label) {
     check_length(program, ETHERNET + 20, control);
     program.extend([
@@ -202,13 +226,15 @@ fn append_v6(program: &mut Assembler, control: Label, fragment: Label) {
     program.extend([
         Instruction::set(VALUE, 6),
         Instruction::store_u8(FRAME, KEY + key::VERSION as i16, VALUE),
-        Instruction::load_u16(VALUE, DATA, ETHERNET + 42),
+        Instruction::add(DATA, 40),
+        Instruction::load_u16(VALUE, DATA, ETHERNET + 2),
     ]);
 }
 
-/// Takes a credit of the channel with this [`INDEX`] and counts the frame; jumps to `dropped` if there is none.
+/// Takes a credit of the channel with this [`INDEX`] and counts the frame; jumps to `dropped` if there is none, or none
+/// above the reserve for a SYN.
 fn append_charge(program: &mut Assembler, maps: &Maps, dropped: Label) {
-    let has_credit = program.label();
+    let [is_other, has_credit] = [(); 2].map(|()| program.label());
     let add = |word: usize, value| {
         [
             Instruction::set(1, value),
@@ -221,6 +247,12 @@ fn append_charge(program: &mut Assembler, maps: &Maps, dropped: Label) {
     // The index is always within the array, but the kernel's verifier does not know that.
     program.jump(Instruction::skip_if(0, 0, 0), dropped);
     program.extend([Instruction::load_u64(1, 0, at(CREDITS))]);
+    program.jump(Instruction::skip_if_not(KIND, KIND_SYN, 0), is_other);
+    program.extend([
+        Instruction::load_u64(2, 0, at(RESERVE)),
+        Instruction::add_register(1, 2),
+    ]);
+    program.place(is_other);
     program.jump(Instruction::skip_if_positive(1, 0), has_credit);
     program.extend(add(DISCARDED, 1));
     program.jump(Instruction::skip(0), dropped);
@@ -243,9 +275,21 @@ const fn at(word: usize) -> i16 {
     8 * word as i16
 }
 
-/// The registers: the end of the stack, and the index of the channel, which follows the protocol in its register.
+/// The registers: the end of the stack, the index of the channel, which follows the protocol in its register, and the
+/// kind of the frame.
 const FRAME: u8 = 10;
 const INDEX: u8 = PROTOCOL;
+const KIND: u8 = 8;
+
+/// The kinds of frames: a SYN opens a connection, so it has no ACK; a segment is any other of TCP.
+const KIND_OTHER: i32 = 0;
+const KIND_SEGMENT: i32 = 1;
+const KIND_SYN: i32 = 2;
+
+/// The offset of the flags in the header of TCP, and two of them (RFC 9293, 3.1).
+const FLAGS: i16 = 13;
+const SYN: i32 = 0x02;
+const ACK: i32 = 0x10;
 
 /// The offsets on the stack of an [`EndpointKey`], aligned for its words, and of an index.
 const KEY: i16 = -24;

@@ -33,7 +33,7 @@ struct Losses {
     reported: u64,
 }
 
-/// The slots of endpoints' channels.
+/// The slots of the channels of a class.
 #[derive(Default)]
 pub(super) struct Slots {
     /// Those of removed channels. Some of their frames may be held still.

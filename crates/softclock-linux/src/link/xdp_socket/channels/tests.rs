@@ -19,6 +19,7 @@ use crate::link::{BATCH, PacketSocket, Pool};
 const OURS: &str = "10.0.0.9";
 const OURS_V6: &str = "fd00::9";
 const LIMIT: u32 = 40;
+const STREAM_LIMIT: u32 = 100;
 
 fn udp(address: &str, port: u16) -> EndpointKey {
     EndpointKey {
@@ -75,6 +76,8 @@ fn settings(channels: u32) -> ChannelSettings {
         },
         channels,
         limit: LIMIT,
+        streams: 1,
+        stream_limit: STREAM_LIMIT,
         common_limit: 64,
     }
 }
@@ -236,7 +239,7 @@ fn a_flood_is_discarded_beyond_the_limit_of_its_channel() {
 
 /// A flood of datagrams to closed ports, or of fragments, leaves room for ARP.
 #[test]
-fn frames_of_no_endpoint_have_three_channels() {
+fn frames_of_no_endpoint_have_channels_by_kind() {
     let setup = setup!(settings(1));
     let channels = &setup.channels;
     let key = udp(OURS, 7);
@@ -268,6 +271,69 @@ fn frames_of_no_endpoint_have_three_channels() {
     assert_eq!(counts(channels.control()), (200, 0));
     assert_eq!(counts(channels.fragments()), (64, 136));
     assert_eq!(taken(channels.unclaimed()).len(), 64);
+}
+
+fn tcp(port: u16) -> EndpointKey {
+    EndpointKey {
+        transport: Transport::Tcp,
+        ..udp(OURS, port)
+    }
+}
+
+/// A flood of SYNs to a port leaves half of its channel to its connections, and all room of the other channels.
+#[test]
+fn syns_leave_room_for_other_segments() {
+    let setup = setup!(settings(1));
+    let channels = &setup.channels;
+    let send =
+        |to: &EndpointKey, flags: u8, channel: &XdpChannel, numbers: std::ops::Range<u32>| {
+            let expected = channel.delivered() + channel.discarded() + numbers.len() as u64;
+            for number in numbers {
+                let mut frame = frame(to, number);
+                frame[14 + 20 + 13] = flags;
+                assert_eq!(
+                    setup.sender.send([(&frame[..], &Offload::NONE)]).unwrap(),
+                    1
+                );
+            }
+            wait(|| (channel.delivered() + channel.discarded() == expected).then_some(()));
+            settle();
+        };
+    let (syn, ack) = (2, 16);
+    let stream = channels.add_stream(&[tcp(7)]).unwrap();
+    assert_eq!(stream.limit(), STREAM_LIMIT);
+    send(&tcp(7), syn, &stream, 0..80);
+    assert_eq!((stream.delivered(), stream.discarded()), (50, 30));
+    send(&tcp(7), ack, &stream, 100..160);
+    assert_eq!((stream.delivered(), stream.discarded()), (100, 40));
+    let all: Vec<_> = (0..50).chain(100..150).collect();
+    assert_eq!(taken(&stream), all);
+    // All SYNs are discarded, but none that accepts a connection.
+    stream.set_reserve(STREAM_LIMIT);
+    send(&tcp(7), syn, &stream, 0..10);
+    send(&tcp(7), syn | ack, &stream, 10..20);
+    assert_eq!(taken(&stream), Vec::from_iter(10..20));
+    stream.set_reserve(0);
+    send(&tcp(7), syn, &stream, 0..STREAM_LIMIT);
+    assert_eq!(taken(&stream), Vec::from_iter(0..STREAM_LIMIT));
+
+    // Segments to other ports do not wait behind SYNs and datagrams.
+    send(&tcp(8), syn, channels.unclaimed(), 0..80);
+    send(&tcp(8), ack, channels.segments(), 0..120);
+    assert_eq!(taken(channels.unclaimed()), Vec::from_iter(0..64));
+    assert_eq!(taken(channels.segments()), Vec::from_iter(0..STREAM_LIMIT));
+
+    // Another channel has its own slots, and no reserve of an earlier one.
+    let quota = channels.add_stream(&[tcp(9)]).unwrap_err();
+    assert_eq!(quota.kind(), io::ErrorKind::QuotaExceeded);
+    let endpoint = channels.add(&[tcp(9)], LIMIT).unwrap();
+    stream.set_reserve(STREAM_LIMIT);
+    drop(stream);
+    let stream = channels.add_stream(&[tcp(7)]).unwrap();
+    send(&tcp(7), syn, &stream, 0..60);
+    assert_eq!(taken(&stream), Vec::from_iter(0..50));
+    send(&tcp(9), syn, &endpoint, 0..LIMIT);
+    assert_eq!(taken(&endpoint), Vec::from_iter(0..LIMIT));
 }
 
 #[test]
@@ -343,6 +409,7 @@ fn the_host_keeps_the_frames_to_others() {
         channels.control(),
         channels.fragments(),
         channels.unclaimed(),
+        channels.segments(),
     ] {
         assert_eq!(taken(channel), []);
     }

@@ -60,6 +60,8 @@ fn each_thread_receives_the_frames_of_its_channel() {
         link: xdp(),
         channels: THREADS.into(),
         limit: LIMIT,
+        streams: 0,
+        stream_limit: LIMIT,
         common_limit: LIMIT,
     };
     let channels = match XdpChannels::open(&link, settings) {

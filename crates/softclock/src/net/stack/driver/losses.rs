@@ -6,6 +6,7 @@ use std::time::Duration;
 use softclock_core::Instant;
 
 use super::Driver;
+use crate::net::stack::channels::{COMMON, Channels};
 use crate::net::stack::{StackReport, ThreadFrames};
 
 /// The frames that were lost before the stack saw them, or that the device refused.
@@ -14,7 +15,7 @@ pub(super) struct Losses {
     lost: Cell<u64>,
     refused: Cell<u64>,
     /// The frames of the common channels that the program had discarded at the last look.
-    pub(super) discarded: Cell<[u64; 3]>,
+    pub(super) discarded: Cell<[u64; COMMON]>,
     /// When a thread without the device may look at the losses of its queues again.
     next_look: Cell<Instant>,
     /// Whether frames have arrived since it has looked.
@@ -86,6 +87,7 @@ impl Driver {
             capture: self.capture.as_ref().map(|capture| capture.report()),
             tcp,
             threads,
+            rings: (self.interface.channels()).map_or_else(Vec::new, Channels::report),
         }
     }
 }

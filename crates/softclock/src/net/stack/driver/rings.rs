@@ -1,10 +1,11 @@
-//! The driver's part for NI-LRP: the rings of sockets, and what the XDP program and the kernel have dropped.
+//! The driver's part for NI-LRP: the rings of sockets and listeners, and what the XDP program and the kernel have
+//! dropped.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use softclock_net::stack::{EndpointId, Ring};
+use softclock_net::stack::{EndpointId, Ring, TcpListenerId};
 
 use super::Driver;
 use crate::net::stack::ring::{RingChannel, SocketRing};
@@ -92,11 +93,59 @@ impl Driver {
         stack.close(id);
     }
 
-    /// Whether frames wait in rings of sockets: their owners are behind, or the kernel has lost the frames.
+    /// Opens the ring of a listener, if the interface has rings.
+    pub(super) fn open_listener_ring(&self, id: TcpListenerId) -> io::Result<()> {
+        let Some(channels) = self.interface.channels() else {
+            return Ok(());
+        };
+        let stack = self.stack.borrow();
+        let local = stack.tcp_listener_local(id);
+        let local = local.ok_or(io::ErrorKind::NotConnected)?;
+        channels.add_listener(id, stack.routes(), local)?;
+        drop(stack);
+        // The driver has to wait for frames of the ring, too.
+        self.wake();
+        Ok(())
+    }
+
+    /// Closes the ring of a listener. The segments in it may be those of connections, which stay.
+    pub(super) fn close_listener_ring(&self, id: TcpListenerId) {
+        let Some(channels) = self.interface.channels() else {
+            return;
+        };
+        let Some(listener) = channels.remove_listener(id) else {
+            return;
+        };
+        let ring = listener.ring();
+        ring.stop();
+        listener.drain(channels, |now, received| self.on_received(now, received));
+        self.losses.add_lost(ring.take_lost());
+        let mut stack = self.stack.borrow_mut();
+        stack.on_discards(Ring::Segments, ring.take_discarded());
+        // Those that the kernel has not put into the ring yet.
+        stack.on_ring_closed(ring.waiting());
+        drop(stack);
+        self.wake();
+    }
+
+    /// Lets the XDP program discard the SYNs to listeners whose owners do not accept.
+    pub(super) fn limit_syns(&self) {
+        let Some(channels) = self.interface.channels() else {
+            return;
+        };
+        let stack = self.stack.borrow();
+        channels.for_listeners(|ring| ring.set_behind(stack.tcp_is_behind(ring.id)));
+    }
+
+    /// Whether frames wait in rings: their owners are behind, or the kernel has lost the frames.
     pub(super) fn has_waiting_rings(&self) -> bool {
         let rings = self.rings.borrow();
         let mut existing = rings.values().filter_map(Weak::upgrade);
-        existing.any(|ring| ring.waiting() > 0)
+        let mut is_waiting = existing.any(|ring| ring.waiting() > 0);
+        if let Some(channels) = self.interface.channels() {
+            channels.for_listeners(|listener| is_waiting |= listener.ring().waiting() > 0);
+        }
+        is_waiting
     }
 
     /// Finds channels whose room is with frames that the kernel has lost, so that no frame can arrive that would wake
@@ -126,6 +175,9 @@ impl Driver {
         for ((ring, discarded), before) in common.into_iter().zip(before) {
             stack.on_discards(ring, discarded - before);
         }
+        channels.for_listeners(|listener| {
+            stack.on_discards(Ring::Segments, listener.ring().take_discarded());
+        });
         for (id, ring) in self.existing_rings() {
             stack.on_discards(Ring::Endpoint(id), ring.take_discarded());
         }

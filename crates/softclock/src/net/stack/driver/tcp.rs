@@ -57,8 +57,23 @@ impl Driver {
         }
     }
 
-    /// Listens at an address; port 0 stands for any free one.
+    /// Listens at an address; port 0 stands for any free one. Opens the listener's ring, if it can have one.
     pub(in super::super) fn listen(
+        &self,
+        local: SocketAddr,
+        settings: &TcpListenSettings,
+    ) -> io::Result<TcpListenerId> {
+        let id = self.listen_without_ring(local, settings)?;
+        match self.open_listener_ring(id) {
+            Ok(()) => Ok(id),
+            Err(error) => {
+                self.close_listener(id);
+                Err(error)
+            }
+        }
+    }
+
+    fn listen_without_ring(
         &self,
         local: SocketAddr,
         settings: &TcpListenSettings,
@@ -90,6 +105,11 @@ impl Driver {
     pub(in super::super) fn remove_listener(&self, id: TcpListenerId, source: SourceId) {
         self.listeners.borrow_mut().remove(&id);
         self.forget_posts(source);
+        self.close_listener(id);
+        self.close_listener_ring(id);
+    }
+
+    fn close_listener(&self, id: TcpListenerId) {
         let _ = self.with_tcp(|stack, now| {
             stack.tcp_close_listener(now, id);
             Ok(())

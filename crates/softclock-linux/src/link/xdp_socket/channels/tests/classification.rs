@@ -72,7 +72,11 @@ impl Loaded {
         };
         let mut indices = self.keys.iter().zip(indices_of(&self.keys));
         let found = indices.find(|(of, _)| **of == key);
-        found.map_or(UNCLAIMED.0, |(_, index)| index)
+        let common = match flags(frame) {
+            Some(flags) if !is_syn(flags) => SEGMENTS,
+            _ => UNCLAIMED,
+        };
+        found.map_or(common.0, |(_, index)| index)
     }
 }
 
@@ -122,6 +126,23 @@ fn endpoint(frame: &[u8]) -> Option<EndpointKey> {
         address,
         port: u16::from_be_bytes([high, low]),
     })
+}
+
+/// The flags of a frame to an endpoint, if it is a segment of TCP.
+fn flags(frame: &[u8]) -> Option<u8> {
+    let is_tcp = endpoint(frame)?.transport == Transport::Tcp;
+    let header = match frame[12..14] {
+        [8, 0] => 14 + 4 * usize::from(frame[14] & 15),
+        _ => 54,
+    };
+    let flags = frame.get(header + 13).copied();
+    flags.filter(|_| is_tcp)
+}
+
+/// Whether a segment with these flags opens a connection.
+fn is_syn(flags: u8) -> bool {
+    let (syn, ack) = (flags & 2 != 0, flags & 16 != 0);
+    syn && !ack
 }
 
 /// Frames most of which are nearly to an endpoint.
@@ -195,13 +216,20 @@ fn the_program_reads_headers_as_this_test_does() {
         let expected = loaded.expected(&frame);
         let account = Account(expected);
         let credits = &loaded.maps.credits;
-        // Without a credit, with one.
+        // Without a credit, with one, and with one that is kept from SYNs.
         let dropped = (XDP_DROP, Some((expected, [0, 0, 1])));
         prop_assert_eq!(loaded.run(&frame), dropped);
         credits.grant(account, 1);
         let redirected = (XDP_REDIRECT, Some((expected, [-1, 1, 0])));
         prop_assert_eq!(loaded.run(&frame), redirected);
         prop_assert_eq!(credits.left(account), 0);
+        credits.grant(account, 1);
+        credits.reserve(account, 1);
+        let is_syn = !is_fragment(&frame) && flags(&frame).is_some_and(is_syn);
+        let reserved = if is_syn { dropped } else { redirected };
+        prop_assert_eq!(loaded.run(&frame), reserved);
+        credits.reserve(account, 0);
+        credits.grant(account, -credits.left(account));
         Ok(())
     });
     runs.unwrap();

@@ -1,6 +1,8 @@
 //! Sockets whose frames the XDP program demultiplexes, with a peer on the kernel's stack across a link. What all carriers
 //! have in common is in `tests/sockets`.
 
+mod streams;
+
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr, UdpSocket as KernelSocket};
 use std::pin::{Pin, pin};
@@ -107,6 +109,7 @@ macro_rules! lab {
         }
     }};
 }
+use lab;
 
 fn options() -> StackOptions {
     let mut options = StackOptions::new("host");

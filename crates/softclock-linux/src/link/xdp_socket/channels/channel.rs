@@ -1,0 +1,149 @@
+//! One channel.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex};
+use std::{fmt, io, mem};
+
+use super::super::chunks::Chunk;
+use super::super::lock;
+use super::slot::Slot;
+use super::{EndpointKey, Shared};
+use crate::link::{Received, Refused};
+
+/// A bounded queue of the frames to one endpoint, filled by the XDP program. Dropping it removes the channel; frames in
+/// it are discarded, and those held stay valid. Its descriptor is readable while it has frames.
+pub struct XdpChannel {
+    pub(super) slot: Arc<Slot>,
+    pub(super) keys: Mutex<Vec<[u8; EndpointKey::BYTES]>>,
+    limit: u32,
+    /// The counts when the channel was added: its slot may have had another before.
+    delivered_before: u64,
+    discarded_before: u64,
+    shared: Arc<Shared>,
+}
+
+impl XdpChannel {
+    /// Opens the channel by granting its credits.
+    pub(super) fn over(slot: Arc<Slot>, limit: u32, shared: &Arc<Shared>) -> Self {
+        let credits = &shared.maps.credits;
+        // The slot may have had a channel with another before.
+        credits.reserve(slot.account, 0);
+        credits.grant(slot.account, limit.into());
+        Self {
+            keys: Mutex::default(),
+            limit,
+            delivered_before: credits.delivered(slot.account),
+            discarded_before: credits.discarded(slot.account),
+            slot,
+            shared: shared.clone(),
+        }
+    }
+
+    /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most
+    /// [`BATCH`](crate::link::BATCH). Reads memory, without a system call in most cases. The channel has room for
+    /// another frame once a chunk is dropped.
+    ///
+    /// # Errors
+    /// `WouldBlock` if no frame has arrived.
+    pub fn receive(
+        &self,
+        on_frame: impl FnMut(Result<Received<Chunk>, Refused>),
+    ) -> io::Result<usize> {
+        let shared = &self.shared;
+        let taken = self
+            .slot
+            .receive(&shared.chunks.0, shared.is_copied, on_frame);
+        let credits = &shared.maps.credits;
+        if taken.is_err()
+            && credits.held(self.slot.account) == 0
+            && credits.left(self.slot.account) <= 0
+        {
+            // All credits are with frames that the kernel is about to deliver, or has lost.
+            self.slot.settle(credits)?;
+        }
+        taken
+    }
+
+    /// Ends the channel's part in demultiplexing: frames that the program handles from now on are to no endpoint. The
+    /// counters then have their last values, but for a frame that the program handles just now. Makes a system call for
+    /// each key.
+    pub fn stop(&self) {
+        for key in mem::take(&mut *lock(&self.keys)) {
+            // The entry is there: no other channel can remove it.
+            let _ = self.shared.maps.keys.remove(&key);
+        }
+    }
+
+    /// Keeps room for this number of frames that are not SYNs: the program discards a SYN, a segment that opens a
+    /// connection, unless the channel has room for more frames. With [`limit`](Self::limit) it discards all of them.
+    /// Writes memory.
+    pub fn set_reserve(&self, frames: u32) {
+        (self.shared.maps.credits).reserve(self.slot.account, frames);
+    }
+
+    /// The most frames that wait in the channel or are held.
+    pub const fn limit(&self) -> u32 {
+        self.limit
+    }
+
+    /// The number of frames that were received from the channel and are held.
+    pub fn held(&self) -> usize {
+        self.shared.maps.credits.held(self.slot.account)
+    }
+
+    /// Counts the frames that the program put into the channel. Reads memory.
+    pub fn delivered(&self) -> u64 {
+        let credits = &self.shared.maps.credits;
+        credits
+            .delivered(self.slot.account)
+            .wrapping_sub(self.delivered_before)
+    }
+
+    /// Counts the frames that the program discarded since the channel was full. Reads memory.
+    pub fn discarded(&self) -> u64 {
+        let credits = &self.shared.maps.credits;
+        credits
+            .discarded(self.slot.account)
+            .wrapping_sub(self.discarded_before)
+    }
+
+    /// Counts frames that the kernel lost behind the program since the last call, and gives their room back to the
+    /// channel. There are none unless the driver needs more memory than is spare, or frames are longer than
+    /// [`XdpSocket::MOST_BYTES`](crate::link::XdpSocket::MOST_BYTES).
+    ///
+    /// # Errors
+    /// Those of getsockopt(2).
+    pub fn take_lost(&self) -> io::Result<u64> {
+        self.slot.settle(&self.shared.maps.credits)?;
+        Ok(self.slot.take_lost())
+    }
+}
+
+impl AsFd for XdpChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.slot.socket.as_fd()
+    }
+}
+
+impl fmt::Debug for XdpChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("XdpChannel")
+            .field("socket", &self.slot.socket)
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Drop for XdpChannel {
+    fn drop(&mut self) {
+        self.stop();
+        let Shared { maps, .. } = &*self.shared;
+        // Without credits, the program discards frames whose entry it has already found.
+        maps.credits
+            .grant(self.slot.account, -i64::from(self.limit));
+        self.slot.drain(&self.shared.chunks.0);
+        lock(self.shared.slots(self.slot.account))
+            .idle
+            .push_back(self.slot.clone());
+    }
+}

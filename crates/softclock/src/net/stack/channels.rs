@@ -1,0 +1,303 @@
+//! The channels of NI-LRP that the stack itself receives from: those of listeners' ports, and those of frames that
+//! belong to no endpoint.
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::{io, mem};
+
+use softclock_core::{Clock, Instant, TriggerState};
+use softclock_linux::link::{Chunk, LongFrames, Pool, Received, Refused, XdpChannel, XdpChannels};
+use softclock_net::routes::Routes;
+use softclock_net::stack::{Ring, TcpListenerId};
+
+use super::queues::all;
+use super::ring::RingChannel;
+use crate::net::Kernel;
+use crate::runtime::inner::Inner;
+use crate::runtime::sources::Direction;
+
+/// A ring of a stack with [`Architecture::NiLrp`](super::Architecture::NiLrp), with its counters since it was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct RingReport {
+    /// The frames that the XDP program puts into the ring.
+    pub kind: RingKind,
+    /// The most frames that wait in the ring, or are in use.
+    pub limit: u32,
+    /// The frames that the XDP program has put into the ring.
+    pub delivered: u64,
+    /// The frames that it has discarded, since the ring was full.
+    pub discarded: u64,
+}
+
+/// The frames of a ring.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum RingKind {
+    /// ARP, neighbor discovery and ICMP.
+    Control,
+    /// Fragments.
+    Fragments,
+    /// Datagrams and SYNs to ports without a ring.
+    Unclaimed,
+    /// Other segments of TCP to ports without a ring, such as those of connections that the stack has opened.
+    Segments,
+    /// Segments to a listener at this address.
+    Listener(SocketAddr),
+}
+
+/// The channels of NI-LRP: those of UDP sockets are theirs, and the stack receives from the others.
+pub(super) struct Channels {
+    all: Arc<XdpChannels>,
+    long: LongFrames,
+    common: [Kernel<CommonChannel>; COMMON],
+    listeners: RefCell<Vec<Rc<ListenerRing>>>,
+    pool: Pool,
+}
+
+/// A channel of frames that belong to no endpoint.
+struct CommonChannel {
+    channels: Arc<XdpChannels>,
+    kind: RingKind,
+}
+
+/// The channel of a listener's port, with the segments of all connections to the port.
+pub(super) struct ListenerRing {
+    pub(super) id: TcpListenerId,
+    local: SocketAddr,
+    channel: Kernel<RingChannel>,
+}
+
+/// The number of common channels.
+pub(super) const COMMON: usize = 4;
+
+impl Channels {
+    /// Makes the current runtime watch the common channels.
+    pub(super) fn watch(all: Arc<XdpChannels>, long: LongFrames) -> io::Result<Self> {
+        let kinds = [
+            RingKind::Control,
+            RingKind::Fragments,
+            RingKind::Unclaimed,
+            RingKind::Segments,
+        ];
+        let [control, fragments, unclaimed, segments] = kinds.map(|kind| {
+            let channels = all.clone();
+            Kernel::duplicated(CommonChannel { channels, kind })
+        });
+        Ok(Self {
+            common: [control?, fragments?, unclaimed?, segments?],
+            all,
+            long,
+            listeners: RefCell::default(),
+            pool: Pool::new(),
+        })
+    }
+
+    pub(super) fn runtime(&self) -> &Rc<Inner> {
+        self.common[0].runtime()
+    }
+
+    /// All channels, to add those of sockets.
+    pub(super) const fn all(&self) -> &Arc<XdpChannels> {
+        &self.all
+    }
+
+    pub(super) const fn long(&self) -> &LongFrames {
+        &self.long
+    }
+
+    /// The number of channels that the stack receives from.
+    pub(super) fn len(&self) -> usize {
+        COMMON + self.listeners.borrow().len()
+    }
+
+    /// Adds a channel for the segments to a listener, if it can have one.
+    pub(super) fn add_listener(
+        &self,
+        id: TcpListenerId,
+        routes: &Routes,
+        local: SocketAddr,
+    ) -> io::Result<()> {
+        let Some(channel) = RingChannel::of_listener(&self.all, routes, local)? else {
+            return Ok(());
+        };
+        // The socket outlives its channel: another may use it.
+        let channel = Kernel::duplicated(channel)?;
+        let ring = ListenerRing { id, local, channel };
+        self.listeners.borrow_mut().push(Rc::new(ring));
+        Ok(())
+    }
+
+    /// Takes the channel of a listener out, if it has one.
+    pub(super) fn remove_listener(&self, id: TcpListenerId) -> Option<Rc<ListenerRing>> {
+        let mut listeners = self.listeners.borrow_mut();
+        let index = listeners.iter().position(|ring| ring.id == id)?;
+        Some(listeners.swap_remove(index))
+    }
+
+    /// Calls `f` for the channel of each listener. The call may add and remove channels.
+    pub(super) fn for_listeners(&self, mut f: impl FnMut(&ListenerRing)) {
+        let mut index = 0;
+        while let Some(ring) = self.listener(index) {
+            f(&ring);
+            index += 1;
+        }
+    }
+
+    fn listener(&self, index: usize) -> Option<Rc<ListenerRing>> {
+        self.listeners.borrow().get(index).cloned()
+    }
+
+    /// The program's counts of frames that it discarded since a common channel was full, with the ring of the stack
+    /// that they are for.
+    pub(super) fn discarded(&self) -> [(Ring, u64); COMMON] {
+        self.common.each_ref().map(|one| {
+            let one = one.descriptor();
+            let ring = match one.kind {
+                RingKind::Control | RingKind::Unclaimed => Ring::Control,
+                RingKind::Fragments => Ring::Fragments,
+                RingKind::Segments | RingKind::Listener(_) => Ring::Segments,
+            };
+            (ring, one.channel().discarded())
+        })
+    }
+
+    /// Counts frames that were lost since the last call, without those of sockets' channels.
+    pub(super) fn take_lost(&self) -> io::Result<u64> {
+        let common = self.common.iter().map(|one| one.descriptor().channel());
+        let mut lost = common.map(XdpChannel::take_lost).sum::<io::Result<u64>>()?;
+        self.for_listeners(|ring| lost += ring.ring().take_lost());
+        Ok(lost)
+    }
+
+    pub(super) fn report(&self) -> Vec<RingReport> {
+        let common = self.common.iter().map(|one| {
+            let one = one.descriptor();
+            RingReport::of(one.kind, one.channel())
+        });
+        let mut rings: Vec<_> = common.collect();
+        self.for_listeners(|ring| {
+            let kind = RingKind::Listener(ring.local);
+            rings.push(RingReport::of(kind, ring.ring().channel()));
+        });
+        rings
+    }
+
+    /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each channel, so that each
+    /// has its turn. Pending if none has arrived.
+    pub(super) fn poll_receive(
+        &self,
+        cx: &Context<'_>,
+        mut on_frame: impl FnMut(Instant, Result<Received, Refused>),
+    ) -> Poll<io::Result<usize>> {
+        let each = self.common.iter().map(|one| {
+            one.poll_call(cx, Direction::Read, TriggerState::Receive, |_| {
+                self.receive(one.descriptor().channel(), || {}, &mut on_frame)
+            })
+        });
+        let mut received = all(each);
+        self.for_listeners(|ring| {
+            let more = ring.poll_receive(self, cx, &mut on_frame);
+            let before = mem::replace(&mut received, Poll::Pending);
+            received = all([before, more].into_iter());
+        });
+        received
+    }
+
+    /// Passes a batch of frames of a channel to `on_frame`, and calls `on_taken` for each.
+    fn receive(
+        &self,
+        channel: &XdpChannel,
+        on_taken: impl Fn(),
+        on_frame: &mut impl FnMut(Instant, Result<Received, Refused>),
+    ) -> io::Result<usize> {
+        let now = self.runtime().clock.now();
+        channel.receive(|received| {
+            on_taken();
+            let received = received.map(|received| self.bounded(channel, received));
+            on_frame(now, received);
+        })
+    }
+
+    /// A frame as the stack may hold it. It may wait for a receiver that is behind, and must leave room for others:
+    /// above half of the channel's limit it is copied.
+    fn bounded(&self, channel: &XdpChannel, received: Received<Chunk>) -> Received {
+        let is_full = channel.held() > channel.limit() as usize / 2;
+        received.map(|chunk| match is_full {
+            true => self.pool.copy_of(&chunk),
+            false => chunk.into(),
+        })
+    }
+}
+
+impl ListenerRing {
+    pub(super) fn ring(&self) -> &RingChannel {
+        self.channel.descriptor()
+    }
+
+    fn poll_receive(
+        &self,
+        channels: &Channels,
+        cx: &Context<'_>,
+        on_frame: &mut impl FnMut(Instant, Result<Received, Refused>),
+    ) -> Poll<io::Result<usize>> {
+        let ring = self.ring();
+        let receive = |_: BorrowedFd<'_>| {
+            channels.receive(ring.channel(), || ring.on_taken(), &mut *on_frame)
+        };
+        (self.channel).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
+    }
+
+    /// Passes all frames that have arrived to `on_frame`.
+    pub(super) fn drain(
+        &self,
+        channels: &Channels,
+        mut on_frame: impl FnMut(Instant, Result<Received, Refused>),
+    ) {
+        let ring = self.ring();
+        let mut receive = || channels.receive(ring.channel(), || ring.on_taken(), &mut on_frame);
+        // Ends, since no frame arrives after the channel's part in demultiplexing.
+        while receive().is_ok() {}
+    }
+
+    /// Lets the program discard all SYNs while the listener is behind, else those for which half of the room is taken.
+    pub(super) fn set_behind(&self, is_behind: bool) {
+        let channel = self.ring().channel();
+        channel.set_reserve(match is_behind {
+            true => channel.limit(),
+            false => channel.limit() / 2,
+        });
+    }
+}
+
+impl RingReport {
+    fn of(kind: RingKind, channel: &XdpChannel) -> Self {
+        Self {
+            kind,
+            limit: channel.limit(),
+            delivered: channel.delivered(),
+            discarded: channel.discarded(),
+        }
+    }
+}
+
+impl CommonChannel {
+    fn channel(&self) -> &XdpChannel {
+        match self.kind {
+            RingKind::Control => self.channels.control(),
+            RingKind::Fragments => self.channels.fragments(),
+            RingKind::Unclaimed => self.channels.unclaimed(),
+            RingKind::Segments | RingKind::Listener(_) => self.channels.segments(),
+        }
+    }
+}
+
+impl AsFd for CommonChannel {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.channel().as_fd()
+    }
+}
