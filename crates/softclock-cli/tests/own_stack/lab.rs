@@ -41,6 +41,14 @@ impl Carrier {
         }
     }
 
+    /// The architectures that it can have.
+    pub(crate) const fn architectures(self) -> &'static [&'static str] {
+        match self {
+            Self::Tap | Self::Packet => &["bsd", "early-demux", "soft-lrp"],
+            Self::Xdp => &["bsd", "early-demux", "soft-lrp", "ni-lrp"],
+        }
+    }
+
     const fn options(self) -> &'static [&'static str] {
         match self {
             Self::Tap => &["--dev", "tap:client"],

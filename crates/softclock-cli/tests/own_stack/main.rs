@@ -23,7 +23,7 @@ use lab::{Carrier, LARGE, Server, content, eventually, lab};
 #[test]
 fn curl_gets_small_and_large_files_over_one_connection() {
     for carrier in Carrier::ALL {
-        for architecture in ["bsd", "early-demux", "soft-lrp"] {
+        for &architecture in carrier.architectures() {
             let lab = lab!(carrier);
             let _server = lab.serve(&["--architecture", architecture]);
             lab.assert_serves();
