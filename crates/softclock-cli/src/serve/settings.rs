@@ -46,7 +46,10 @@ pub(crate) fn stack(program: &Program) -> Result<Option<StackOptions>, StartErro
             true => ports_at_host(&dev, &options.listen)?,
             false => Vec::new(),
         };
-        Ok(options.stack.options(dev, ports))
+        let mut stack = options.stack.options(dev, ports);
+        stack.tcp = options.tcp.settings();
+        stack.tcp.check().map_err(StackError::Tcp)?;
+        Ok(stack)
     });
     let stack = stack.transpose().map_err(StartError::Stack)?;
     match &stack {
