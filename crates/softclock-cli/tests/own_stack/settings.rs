@@ -11,7 +11,8 @@ use crate::metrics::{METRICS, samples};
 fn marked_packets(lab: &Lab) -> u64 {
     let text = lab.run_at_client("cat /proc/net/netstat");
     let mut lines = text.lines().filter(|line| line.starts_with("IpExt:"));
-    let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+    let mut line = || lines.next().expect("a line of names, and one of values");
+    let (names, values) = (line(), line());
     let mut counters = names.split(' ').zip(values.split(' '));
     let found = counters.find(|(name, _)| *name == "InECT0Pkts");
     found

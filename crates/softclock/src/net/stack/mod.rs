@@ -160,19 +160,15 @@ pub struct StackOptions {
     /// The limits, times and options of TCP: each field of [`TcpSettings`], and of the settings in it, has its unit, its
     /// default and the RFC that it follows. [`TcpSettings::check`] has the ranges, which [`open`] enforces.
     ///
-    /// Limits of the whole stack are divided among the [`threads`](Self::threads), and so is the limit of half-open
-    /// connections of a listener; those of a connection, and TIME-WAIT, hold for each thread. A listener's backlog is
-    /// that of its socket.
+    /// The limits that [`threads`](Self::threads) names are divided; the others hold for each thread. A listener's
+    /// backlog is that of its socket.
     ///
     /// ```
-    /// use std::time::Duration;
     /// use softclock::net::stack::{CookieUse, StackOptions};
     ///
     /// let mut options = StackOptions::new("eth0");
-    /// options.tcp.time_wait.duration = Duration::from_secs(30);
     /// options.tcp.listen.cookies = CookieUse::Always;
     /// options.tcp.connection.keep_alive.is_on = true;
-    /// options.tcp.memory = 1 << 30;
     /// assert_eq!(options.tcp.check(), Ok(()));
     /// ```
     pub tcp: TcpSettings,
