@@ -8,7 +8,7 @@ use softclock_net::icmp::ErrorKind;
 use softclock_net::tcp::challenge::{ChallengeLimiter, ChallengeSettings};
 use softclock_net::tcp::connection::{Arrival, Connection, Error, Events, IcmpError, Outgoing};
 use softclock_net::tcp::payload::Payload;
-use softclock_net::tcp::peer::Ecn;
+use softclock_net::tcp::peer::EcnMode;
 use softclock_net::tcp::segment::{Flags, Header, Options, SackBlock, Timestamps};
 use softclock_net::tcp::seq::Seq;
 use softclock_net::tcp::settings::Settings;

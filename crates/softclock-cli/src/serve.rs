@@ -131,7 +131,10 @@ fn start(program: &Program, left: Vec<Inherited>) -> Result<Server, StartError> 
         None => server,
     };
     let server = match settings::stack(program)? {
-        Some(stack) => server.stack(stack),
+        Some(stack) => {
+            options.tcp.log();
+            server.stack(stack)
+        }
         None => server,
     };
     server.take_over(left)

@@ -6,8 +6,10 @@ use std::thread;
 use std::time::Duration;
 
 use softclock::Runtime;
-use softclock::net::UdpSocket;
-use softclock::net::stack::{self, DropReason, StackError, StackOptions, StackShare};
+use softclock::net::stack::{
+    self, CookieUse, DropReason, Stack, StackError, StackOptions, StackShare, TcpState,
+};
+use softclock::net::{TcpListener, TcpStream, UdpSocket};
 use softclock_linux::link::Link;
 use softclock_testing::lab::Namespace;
 
@@ -83,6 +85,12 @@ fn options_that_cannot_work_are_refused_before_the_device_is_opened() {
         let mut apart = good.clone();
         apart.gateways.push("198.51.100.1".parse().unwrap());
         assert!(matches!(stack::open(&apart), Err(StackError::Routes(_))));
+        let mut timeless = good.clone();
+        timeless.tcp.time_wait.duration = Duration::ZERO;
+        match stack::open(&timeless) {
+            Err(StackError::Tcp(error)) => assert_eq!(error.setting, "time_wait.duration"),
+            opened => panic!("{opened:?}"),
+        }
         let mut nowhere = good;
         nowhere.interface = "no-such-link".into();
         assert!(matches!(stack::open(&nowhere), Err(StackError::Find(..))));
@@ -214,6 +222,51 @@ fn a_datagram_to_a_group_reaches_the_sockets_of_all_threads() {
     };
     let run = || Runtime::new().unwrap().block_on(test());
     namespace.inside(run).unwrap();
+}
+
+/// Settings of the stack, of its listeners and of its connections reach the protocol: with the defaults, these
+/// waits would last a minute or more.
+#[test]
+fn settings_of_tcp_take_effect() {
+    let (_, mut options) = options("sctcp");
+    options.tcp.time_wait.duration = Duration::from_secs(1);
+    options.tcp.listen.cookies = CookieUse::Always;
+    let keep_alive = &mut options.tcp.connection.keep_alive;
+    keep_alive.is_on = true;
+    keep_alive.idle = Duration::from_millis(50);
+    keep_alive.interval = Duration::from_millis(50);
+    Runtime::new().unwrap().block_on(async {
+        let stack = open!(&options);
+        let listener = TcpListener::bind(([192, 0, 2, 7], 80)).unwrap();
+        let client = TcpStream::connect(([192, 0, 2, 7], 80)).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        assert_eq!(stack.report().tcp.listeners.cookies_accepted, 1);
+
+        let before = stack.report().tcp.counts.segments_sent;
+        let are_probed = || stack.report().tcp.counts.segments_sent >= before + 4;
+        wait_for(&are_probed, "an idle connection is not probed").await;
+
+        drop((client, server));
+        let waiting = || connections(&stack, TcpState::TimeWait);
+        wait_for(&|| waiting() > 0, "no connection is in TIME-WAIT").await;
+        wait_for(&|| waiting() == 0, "TIME-WAIT lasts too long").await;
+    });
+}
+
+/// The connections of a stack in this state.
+fn connections(stack: &Stack, state: TcpState) -> usize {
+    stack.report().tcp.in_state(state)
+}
+
+/// Waits until the condition holds, at most ten seconds.
+async fn wait_for(condition: &dyn Fn() -> bool, otherwise: &str) {
+    let holds = async {
+        while !condition() {
+            softclock::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let limited = softclock::timeout(Duration::from_secs(10), holds).await;
+    limited.expect(otherwise);
 }
 
 /// Names the link on which an address is meant.

@@ -11,6 +11,7 @@ mod proxy;
 mod serve;
 mod server;
 mod stack;
+mod tcp;
 mod upstream;
 
 pub(crate) use pcap::{Pcap, PcapOptions, not_captured};
@@ -18,3 +19,4 @@ pub(crate) use proxy::ProxyOptions;
 pub(crate) use serve::ServeOptions;
 pub(crate) use server::ServerOptions;
 pub(crate) use stack::StackArgs;
+pub(crate) use tcp::contradiction;

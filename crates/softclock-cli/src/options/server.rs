@@ -13,6 +13,7 @@ use super::operation::OperationOptions;
 use super::pacing::PacingOptions;
 use super::priority::priority;
 use super::stack::StackArgs;
+use super::tcp::TcpArgs;
 use crate::logging::LogLevel;
 use crate::values::{mechanism, percent, seconds, whole};
 
@@ -85,6 +86,9 @@ pub(crate) struct ServerOptions {
 
     #[command(flatten)]
     pub(crate) stack: StackArgs,
+
+    #[command(flatten)]
+    pub(crate) tcp: TcpArgs,
 }
 
 impl ServerOptions {

@@ -125,6 +125,7 @@ impl Supervisor {
                 options.events,
                 priority,
                 stack.clone(),
+                options.tcp.clone(),
             )
         };
         // The threads are running already, so these settings cannot change.

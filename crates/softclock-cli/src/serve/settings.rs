@@ -49,6 +49,8 @@ pub(crate) fn stack(program: &Program) -> Result<Option<StackOptions>, StartErro
         let mut stack = options.stack.options(dev, ports);
         // No fewer than the default, since a reload may add listeners.
         stack.listeners = stack.listeners.max(listeners(&options.listen));
+        stack.tcp = options.tcp.settings();
+        stack.tcp.check().map_err(StackError::Tcp)?;
         Ok(stack)
     });
     let stack = stack.transpose().map_err(StartError::Stack)?;

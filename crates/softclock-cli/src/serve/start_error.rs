@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::options::not_captured;
+use crate::options::{contradiction, not_captured};
 use softclock::net::stack::StackError;
 use softclock_http::StartError;
 
@@ -42,6 +42,10 @@ impl fmt::Display for Advised<'_> {
                     "{error}; give --listen with an address of the interface, or :PORT"
                 )
             }
+            error @ StartError::Stack(StackError::Tcp(setting)) => match contradiction(setting) {
+                Some(text) => write!(f, "cannot open the stack: {text}"),
+                None => error.fmt(f),
+            },
             StartError::Stack(StackError::Capture(path, error)) => {
                 f.write_str(&not_captured(path, error))
             }

@@ -8,6 +8,7 @@ mod loads;
 mod metrics;
 mod paths;
 mod probes;
+mod settings;
 mod threads;
 mod transfers;
 mod wireshark;

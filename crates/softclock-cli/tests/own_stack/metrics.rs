@@ -9,10 +9,10 @@ use std::time::Duration;
 use crate::lab::{Carrier, LARGE, Lab, PATIENCE, content, eventually, lab};
 
 /// The address of the metrics, in the namespace of the server.
-const METRICS: &str = "127.0.0.1:9180";
+pub(crate) const METRICS: &str = "127.0.0.1:9180";
 
 /// The values of the page by name and labels.
-fn samples(lab: &Lab) -> BTreeMap<String, f64> {
+pub(crate) fn samples(lab: &Lab) -> BTreeMap<String, f64> {
     let fetch = || {
         let mut stream = TcpStream::connect(METRICS)?;
         stream.set_read_timeout(Some(PATIENCE))?;

@@ -273,6 +273,7 @@ impl TcpSettings {
             &mut self.most_orphans,
             &mut self.memory,
             &mut self.shared.half_open,
+            &mut self.listen.half_open,
         ] {
             *limit = (*limit / stacks).max(1);
         }

@@ -31,8 +31,8 @@ pub struct Offer {
     pub has_sack: bool,
     /// Whether time stamps are offered (RFC 7323, 3). The default is yes.
     pub has_timestamps: bool,
-    /// The explicit congestion notification that is offered. The default is none.
-    pub ecn: Ecn,
+    /// The use of explicit congestion notification. The default is to accept it.
+    pub ecn: EcnMode,
     /// The least segment size that the peer can impose. Smaller ones cost more work than they carry data, which an
     /// attacker can use (CVE-2019-11479). The default is 48 bytes, as in Linux (`tcp_min_snd_mss`).
     pub least_mss: u16,
@@ -45,7 +45,7 @@ impl Default for Offer {
             window_scale: Some(7),
             has_sack: true,
             has_timestamps: true,
-            ecn: Ecn::Off,
+            ecn: EcnMode::Accept,
             least_mss: 48,
         }
     }
@@ -69,8 +69,8 @@ impl Offer {
     /// The control bits of a SYN that opens a connection (RFC 3168, 6.1.1).
     pub fn syn_flags(&self) -> Flags {
         match self.ecn {
-            Ecn::Off => Flags::SYN,
-            Ecn::Classic => Flags::SYN | Flags::ECE | Flags::CWR,
+            EcnMode::Off | EcnMode::Accept => Flags::SYN,
+            EcnMode::On => Flags::SYN | Flags::ECE | Flags::CWR,
         }
     }
 
@@ -140,7 +140,9 @@ impl PeerOptions {
                 .filter(|_| offer.has_timestamps)
                 .map(|times| times.value),
             ecn: match offer.ecn {
-                Ecn::Classic if accepts_ecn(flags) => Ecn::Classic,
+                // This end's SYN has not offered what a SYN-ACK claims to accept.
+                EcnMode::Accept if flags.contains(Flags::ACK) => Ecn::Off,
+                EcnMode::Accept | EcnMode::On if states_ecn(flags) => Ecn::Classic,
                 _ => Ecn::Off,
             },
         }
@@ -150,6 +152,30 @@ impl PeerOptions {
     pub fn window_shift(&self) -> u8 {
         self.window_scale.unwrap_or(0)
     }
+}
+
+/// Whether this end offers and accepts explicit congestion notification (RFC 3168, 6.1.1).
+///
+/// ```
+/// use softclock_net::tcp::peer::{Ecn, EcnMode, Offer, PeerOptions};
+/// use softclock_net::tcp::segment::{Flags, Options};
+///
+/// let offer = Offer { ecn: EcnMode::Accept, ..Offer::default() };
+/// assert_eq!(offer.syn_flags(), Flags::SYN);
+///
+/// let syn = Flags::SYN | Flags::ECE | Flags::CWR;
+/// let agreed = PeerOptions::negotiate(&offer, syn, &Options::default(), true);
+/// assert_eq!(agreed.ecn, Ecn::Classic);
+/// ```
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum EcnMode {
+    /// Never used.
+    Off,
+    /// Used if the peer's SYN offers it; SYNs of this end do not. This is `tcp_ecn=2` of Linux, and its default.
+    #[default]
+    Accept,
+    /// Offered by SYNs of this end, too: `tcp_ecn=1` of Linux.
+    On,
 }
 
 /// The explicit congestion notification of a connection.
@@ -187,7 +213,8 @@ pub const fn mss_of_mtu(mtu: usize, is_v4: bool) -> u16 {
 /// The longest shift of windows; longer ones count as this one (RFC 7323, 2.3).
 pub const MOST_WINDOW_SCALE: u8 = 14;
 
-fn accepts_ecn(flags: Flags) -> bool {
+/// Whether a SYN offers ECN, or a SYN-ACK accepts it.
+fn states_ecn(flags: Flags) -> bool {
     match flags.contains(Flags::ACK) {
         true => flags.contains(Flags::ECE) && !flags.intersects(Flags::CWR),
         false => flags.contains(Flags::ECE | Flags::CWR),
@@ -199,18 +226,22 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn ecn_modes() -> impl Strategy<Value = EcnMode> {
+        prop::sample::select(&[EcnMode::Off, EcnMode::Accept, EcnMode::On][..])
+    }
+
     fn offers() -> impl Strategy<Value = Offer> {
-        let options = (any::<u16>(), any::<Option<u8>>(), any::<[bool; 3]>());
-        options.prop_map(
-            |(mss, window_scale, [has_sack, has_timestamps, has_ecn])| Offer {
+        let options = (any::<u16>(), any::<Option<u8>>(), any::<[bool; 2]>());
+        (options, ecn_modes()).prop_map(|((mss, window_scale, [has_sack, has_timestamps]), ecn)| {
+            Offer {
                 mss,
                 window_scale,
                 has_sack,
                 has_timestamps,
-                ecn: if has_ecn { Ecn::Classic } else { Ecn::Off },
+                ecn,
                 ..Offer::default()
-            },
-        )
+            }
+        })
     }
 
     proptest! {
@@ -239,7 +270,7 @@ mod tests {
             prop_assert_eq!(at_server.timestamps, have_times.then_some(times[0]));
             prop_assert_eq!(at_client.timestamps, have_times.then_some(times[1]));
             prop_assert_eq!(at_client.ecn, at_server.ecn);
-            let have_ecn = [client.ecn, server.ecn] == [Ecn::Classic; 2];
+            let have_ecn = client.ecn == EcnMode::On && server.ecn != EcnMode::Off;
             prop_assert_eq!(at_client.ecn == Ecn::Classic, have_ecn);
         }
     }
@@ -265,11 +296,28 @@ mod tests {
     fn a_reflected_ecn_setup_is_no_acceptance() {
         // RFC 3168, 6.1.1: a broken peer reflects both bits of the SYN.
         let offer = Offer {
-            ecn: Ecn::Classic,
+            ecn: EcnMode::On,
             ..Offer::default()
         };
         let reflected = Flags::SYN | Flags::ACK | Flags::ECE | Flags::CWR;
         let agreed = PeerOptions::negotiate(&offer, reflected, &Options::default(), true);
         assert_eq!(agreed.ecn, Ecn::Off);
+    }
+
+    #[test]
+    fn an_acceptance_without_an_offer_is_none() {
+        for (ecn, expected) in [
+            (EcnMode::Off, Ecn::Off),
+            (EcnMode::Accept, Ecn::Off),
+            (EcnMode::On, Ecn::Classic),
+        ] {
+            let offer = Offer {
+                ecn,
+                ..Offer::default()
+            };
+            let flags = Flags::SYN | Flags::ACK | Flags::ECE;
+            let agreed = PeerOptions::negotiate(&offer, flags, &Options::default(), true);
+            assert_eq!(agreed.ecn, expected);
+        }
     }
 }

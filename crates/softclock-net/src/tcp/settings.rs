@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use super::challenge::Trust;
 use super::keepalive::KeepAlive;
-use super::peer::{Ecn, Offer};
+use super::peer::{EcnMode, Offer};
 use super::receive::ReceiveSettings;
 use super::send::SendSettings;
 
@@ -33,9 +33,9 @@ pub struct Settings {
     pub requires_timestamps: bool,
     /// Whether windows of more than 65 535 bytes are offered (RFC 7323, 2). The default is yes.
     pub has_window_scale: bool,
-    /// The explicit congestion notification that is offered (RFC 3168). The default is none for connections of this
-    /// end, as in Linux: a few paths still lose such SYNs.
-    pub ecn: Ecn,
+    /// The use of explicit congestion notification (RFC 3168). The default is to accept it of peers that offer it, and
+    /// not to offer it, as in Linux: a few paths still lose such SYNs.
+    pub ecn: EcnMode,
     /// The least segment size that the peer can impose: see [`Offer::least_mss`].
     pub least_mss: u16,
     /// A limit of this end's segments, and of those that it asks for, beside that of the MTU. The default is none.
@@ -93,7 +93,7 @@ impl Default for Settings {
             has_timestamps: offer.has_timestamps,
             requires_timestamps: true,
             has_window_scale: true,
-            ecn: Ecn::Off,
+            ecn: offer.ecn,
             least_mss: offer.least_mss,
             most_mss: None,
             syn_timeout: Duration::from_secs(1),

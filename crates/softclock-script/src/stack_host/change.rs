@@ -5,28 +5,17 @@ use std::time::Duration;
 use softclock_net::stack::{TcpListenSettings, TcpSettings};
 use softclock_net::tcp::congestion::Algorithm;
 use softclock_net::tcp::listen::CookieUse;
-use softclock_net::tcp::peer::Ecn;
+use softclock_net::tcp::peer::EcnMode;
 use softclock_net::tcp::settings::{Linger, Settings};
 
 use crate::host::{Refusal, SocketOptions};
 use crate::settings::{EcnUse, Setting};
 
 /// The settings of the sockets that are created next.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Chosen {
     stack: TcpSettings,
     listen: TcpListenSettings,
-    ecn: EcnUse,
-}
-
-impl Default for Chosen {
-    fn default() -> Self {
-        Self {
-            stack: TcpSettings::default(),
-            listen: TcpListenSettings::default(),
-            ecn: EcnUse::Off,
-        }
-    }
 }
 
 impl Chosen {
@@ -38,7 +27,13 @@ impl Chosen {
             Setting::Sack(is_on) => connection.has_sack = *is_on,
             Setting::Timestamps(is_on) => connection.has_timestamps = *is_on,
             Setting::WindowScaling(is_on) => connection.has_window_scale = *is_on,
-            Setting::Ecn(ecn) => self.ecn = *ecn,
+            Setting::Ecn(ecn) => {
+                connection.ecn = match ecn {
+                    EcnUse::Off => EcnMode::Off,
+                    EcnUse::Accepted => EcnMode::Accept,
+                    EcnUse::Offered => EcnMode::On,
+                };
+            }
             Setting::ReceiveBuffer(bytes) => connection.receive.buffer_bytes = *bytes,
             Setting::SendBuffer(bytes) => connection.send.buffer = *bytes,
             Setting::MostBuffer(bytes) => {
@@ -118,22 +113,13 @@ impl Chosen {
     ) -> Result<TcpListenSettings, Refusal> {
         let mut settings = self.listen.clone();
         settings.listen.backlog = backlog.max(1);
-        let accepts_ecn = self.ecn != EcnUse::Off;
-        settings.connection = Some(self.connection(accepts_ecn, options)?);
+        settings.connection = Some(self.connection_settings(options)?);
         Ok(settings)
     }
 
-    /// The settings of a connection that the host opens.
-    pub(super) fn connect_settings(&self, options: &SocketOptions) -> Result<Settings, Refusal> {
-        self.connection(self.ecn == EcnUse::Offered, options)
-    }
-
-    fn connection(&self, has_ecn: bool, options: &SocketOptions) -> Result<Settings, Refusal> {
+    /// The settings of a connection with these options.
+    pub(super) fn connection_settings(&self, options: &SocketOptions) -> Result<Settings, Refusal> {
         let mut settings = self.stack.connection.clone();
-        settings.ecn = match has_ecn {
-            true => Ecn::Classic,
-            false => Ecn::Off,
-        };
         apply(&mut settings, options)?;
         Ok(settings)
     }

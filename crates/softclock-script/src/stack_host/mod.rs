@@ -145,7 +145,7 @@ impl Host for StackHost {
         remote: SocketAddr,
         options: &SocketOptions,
     ) -> Result<SocketId, Refusal> {
-        let settings = self.chosen.connect_settings(options)?;
+        let settings = self.chosen.connection_settings(options)?;
         let stack = self.stack()?;
         let id = stack.tcp_connect(now, local, remote, Some(settings));
         let id = id.map_err(refusal)?;

@@ -28,6 +28,7 @@
 mod accept;
 mod arrivals;
 mod calls;
+mod check;
 mod glance;
 mod icmp;
 mod input;
@@ -63,6 +64,7 @@ use crate::tcp::settings::Settings;
 use crate::tcp::state::State;
 use crate::tcp::time_wait::TimeWaitTable;
 
+pub use check::TcpSettingsError;
 pub(super) use glance::is_opening;
 pub(super) use input::TcpTarget;
 pub use settings::{TcpListenSettings, TcpSettings};

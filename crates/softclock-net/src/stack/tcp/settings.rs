@@ -26,6 +26,8 @@ pub struct TcpSettings {
     pub memory: usize,
     /// The memory that each connection may always hold, so that it makes progress. The default is 16 KiB.
     pub least_memory: usize,
+    /// The defaults of listeners: half-open connections, SYN cookies, retransmission of SYN-ACKs.
+    pub listen: ListenSettings,
     /// The limits that half-open connections of all listeners share, challenge ACKs and time stamps.
     pub shared: SharedSettings,
     /// The connections in TIME-WAIT.
@@ -42,6 +44,12 @@ pub struct TcpSettings {
     pub time_wait_channel: Limits,
     /// The most resets in a second that answer segments without a connection. The default is 1000.
     pub resets_per_second: u32,
+    /// The time for which a segment waits at least for the owner of its connection, before a timer processes it. The
+    /// default is 1 ms: over short paths, an owner takes longer than the network.
+    pub least_wait: Duration,
+    /// The time for which it waits at most; between the two, a quarter of the round trip. The default is 40 ms, as long
+    /// as an acknowledgment is delayed.
+    pub longest_wait: Duration,
 }
 
 impl Default for TcpSettings {
@@ -57,6 +65,7 @@ impl Default for TcpSettings {
             most_orphans: 16_384,
             memory: 256 << 20,
             least_memory: 16 << 10,
+            listen: ListenSettings::default(),
             shared: SharedSettings::default(),
             time_wait: TimeWaitSettings::default(),
             channel: Limits {
@@ -67,6 +76,8 @@ impl Default for TcpSettings {
             handshake_channel: packets(1024),
             time_wait_channel: packets(128),
             resets_per_second: 1000,
+            least_wait: Duration::from_millis(1),
+            longest_wait: Duration::from_millis(40),
         }
     }
 }
@@ -89,9 +100,3 @@ impl TcpListenSettings {
         settings
     }
 }
-
-/// The longest time for which an arrived segment waits for its connection's owner, besides a quarter of the round trip.
-pub(super) const LONGEST_WAIT: Duration = Duration::from_millis(40);
-
-/// The least such time: over short paths, an owner takes longer than the network.
-pub(super) const LEAST_WAIT: Duration = Duration::from_millis(1);

@@ -5,7 +5,6 @@ use core::ops::Deref;
 use softclock_core::Instant;
 
 use super::Listed;
-use super::settings::{LEAST_WAIT, LONGEST_WAIT};
 use crate::due::earliest;
 use crate::stack::Stack;
 use crate::stack::slots::SlotId;
@@ -83,7 +82,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             && !endpoint.listed.contains(Listed::WAITING)
         {
             endpoint.listed.insert(Listed::WAITING);
-            self.tcp.waiting.push_back((id, at + LEAST_WAIT));
+            self.tcp
+                .waiting
+                .push_back((id, at + self.settings.tcp.least_wait));
         }
     }
 
@@ -102,6 +103,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Sets the timer of a connection to the time of its next work: that of its protocol, or that at which the segments
     /// in its channel have waited long enough for the owner.
     pub(super) fn tcp_arm(&mut self, now: Instant, id: SlotId) {
+        let settings = &self.settings.tcp;
         let Some(endpoint) = self.tcp.connections.get_mut(id) else {
             return;
         };
@@ -113,10 +115,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
         let waiting = endpoint.channel.front().map(|frame| {
             let quarter = endpoint.connection.round_trip().map(|time| time / 4);
-            let longest = quarter
-                .unwrap_or(LONGEST_WAIT)
-                .clamp(LEAST_WAIT, LONGEST_WAIT);
-            frame.at + longest
+            let (least, longest) = (settings.least_wait, settings.longest_wait);
+            let wait = quarter.unwrap_or(longest).min(longest).max(least);
+            frame.at + wait
         });
         let protocol = endpoint.connection.next_timeout();
         let due = earliest([waiting, protocol]);

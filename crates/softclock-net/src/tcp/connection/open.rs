@@ -14,7 +14,7 @@ use crate::tcp::challenge::{ChallengeLimiter, LastChallenge};
 use crate::tcp::keepalive::Probes;
 use crate::tcp::paws::Paws;
 use crate::tcp::payload::Payload;
-use crate::tcp::peer::{Ecn, Offer, PeerOptions, mss_of_mtu};
+use crate::tcp::peer::{Ecn, EcnMode, Offer, PeerOptions, mss_of_mtu};
 use crate::tcp::receive::Receiver;
 use crate::tcp::segment::{Flags, Header, Reply};
 use crate::tcp::send::{RetransmissionCause, Sender};
@@ -71,8 +71,14 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         connection
     }
 
+    /// What the SYN of this end offers.
     fn offer(&self) -> Offer {
-        self.settings.offer(self.mtu.into(), self.is_v4())
+        let mut offer = self.settings.offer(self.mtu.into(), self.is_v4());
+        // A peer whose SYN crosses one without ECN does not use ECN, so this end must not accept it either.
+        if offer.ecn == EcnMode::Accept {
+            offer.ecn = EcnMode::Off;
+        }
+        offer
     }
 
     /// SEGMENT ARRIVES in SYN-SENT (RFC 9293, 3.10.7.3).

@@ -11,9 +11,9 @@ use softclock_core::Instant;
 
 use super::fuzz_input::settings_and_steps;
 use super::{
-    Arrival, ChallengeLimiter, ChallengeSettings, Connection, Ecn, Error, ErrorKind, Events, Flags,
-    Flow, HashKey, Header, IcmpError, Options, Outgoing, Payload, SackBlock, Seq, Settings, State,
-    Timestamps, Transport,
+    Arrival, ChallengeLimiter, ChallengeSettings, Connection, EcnMode, Error, ErrorKind, Events,
+    Flags, Flow, HashKey, Header, IcmpError, Options, Outgoing, Payload, SackBlock, Seq, Settings,
+    State, Timestamps, Transport,
 };
 
 /// Plays the peer and the owner of a connection. The input is two bytes of settings, and steps of four bytes each.
@@ -82,7 +82,7 @@ impl World {
         settings.has_sack = has(0);
         settings.has_timestamps = has(1);
         settings.has_window_scale = has(2);
-        settings.ecn = if has(3) { Ecn::Classic } else { Ecn::Off };
+        settings.ecn = if has(3) { EcnMode::On } else { EcnMode::Off };
         settings.keep_alive.is_on = has(5);
         if has(6) {
             settings.receive.buffer_bytes = 3000;

@@ -10,7 +10,7 @@ use crate::fuzz_input;
 use crate::icmp::ErrorKind;
 use crate::tcp::challenge::{ChallengeLimiter, ChallengeSettings};
 use crate::tcp::payload::Payload;
-use crate::tcp::peer::Ecn;
+use crate::tcp::peer::EcnMode;
 use crate::tcp::segment::{Flags, Header, Options, SackBlock, Timestamps};
 use crate::tcp::seq::Seq;
 use crate::tcp::settings::Settings;

@@ -5,7 +5,7 @@ use softclock_core::Instant;
 use super::{Listener, Outcome, Shared, cookies, refuse};
 use crate::demux::Flow;
 use crate::drops::DropReason;
-use crate::tcp::peer::{Ecn, PeerOptions};
+use crate::tcp::peer::{Ecn, EcnMode, PeerOptions};
 use crate::tcp::segment::{Flags, Segment};
 use crate::tcp::seq::Seq;
 
@@ -92,8 +92,8 @@ impl<T: PartialEq> Listener<T> {
             window_scale: offer.window_scale.and(peer.window_scale),
             is_sack_permitted: offer.has_sack && peer.is_sack_permitted,
             ecn: match offer.ecn {
-                Ecn::Off => Ecn::Off,
-                Ecn::Classic => peer.ecn,
+                EcnMode::Off => Ecn::Off,
+                EcnMode::Accept | EcnMode::On => peer.ecn,
             },
             ..peer
         })

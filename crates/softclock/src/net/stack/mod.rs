@@ -79,11 +79,18 @@ pub use softclock_net::channel::Limits;
 pub use softclock_net::drops::{DropReason, Drops};
 pub use softclock_net::link::LinkAddress;
 pub use softclock_net::routes::{Prefix, RouteError};
-pub use softclock_net::stack::{Architecture, StackCounts, TcpCounts, TcpReport};
+pub use softclock_net::stack::{
+    Architecture, StackCounts, TcpCounts, TcpReport, TcpSettings, TcpSettingsError,
+};
 pub use softclock_net::tcp::challenge::ChallengeCounts;
-pub use softclock_net::tcp::listen::ListenStats;
-pub use softclock_net::tcp::send::{RetransmissionCause, SendEvent};
+pub use softclock_net::tcp::keepalive::KeepAlive;
+pub use softclock_net::tcp::listen::{CookieUse, ListenSettings, ListenStats, SharedSettings};
+pub use softclock_net::tcp::peer::EcnMode;
+pub use softclock_net::tcp::receive::ReceiveSettings;
+pub use softclock_net::tcp::send::{RetransmissionCause, SendEvent, SendSettings};
+pub use softclock_net::tcp::settings::{Linger, Settings as ConnectionSettings};
 pub use softclock_net::tcp::state::State as TcpState;
+pub use softclock_net::tcp::time_wait::TimeWaitSettings;
 
 pub use capture::{CaptureEnd, CaptureOptions, CaptureReport};
 pub use channels::{RingKind, RingReport};
@@ -165,6 +172,21 @@ pub struct StackOptions {
     /// When a thread ends, its connections are reset, and other threads with a listener at the port accept those that
     /// the hash gives to it, until another runtime joins in its place.
     pub threads: usize,
+    /// The limits, times and options of TCP: each field of [`TcpSettings`], and of the settings in it, has its unit, its
+    /// default and the RFC that it follows. [`TcpSettings::check`] has the ranges, which [`open`] enforces.
+    ///
+    /// The limits that [`threads`](Self::threads) names are divided; the others hold for each thread. A listener's
+    /// backlog is that of its socket.
+    ///
+    /// ```
+    /// use softclock::net::stack::{CookieUse, StackOptions};
+    ///
+    /// let mut options = StackOptions::new("eth0");
+    /// options.tcp.listen.cookies = CookieUse::Always;
+    /// options.tcp.connection.keep_alive.is_on = true;
+    /// assert_eq!(options.tcp.check(), Ok(()));
+    /// ```
+    pub tcp: TcpSettings,
     /// Writes the frames that the stack receives and sends to a file. `None`, the default, for no capture.
     ///
     /// The file has each frame with its time of arrival, or the time at which it is handed to the device, on the
@@ -195,6 +217,7 @@ impl StackOptions {
             sockets: 16,
             listeners: 4,
             threads: 1,
+            tcp: TcpSettings::default(),
             capture: None,
         }
     }
@@ -426,6 +449,8 @@ pub enum StackError {
     NoHostPort,
     /// A port of the host cannot be reserved.
     HostPort(SocketAddr, io::Error),
+    /// A setting of TCP is out of its range, or contradicts another one.
+    Tcp(TcpSettingsError),
     /// The runtime has a stack already.
     Exists,
     /// [`Architecture::NiLrp`] was asked for with AF_PACKET or a TAP device, where no XDP program can demultiplex.
@@ -474,6 +499,7 @@ impl fmt::Display for StackError {
             Self::HostPort(address, error) => {
                 write!(f, "cannot take {address} from the host: {error}")
             }
+            Self::Tcp(error) => error.fmt(f),
             Self::Exists => f.write_str("the runtime has a stack already"),
             Self::NeedsXdp => f.write_str(
                 "ni-lrp needs AF_XDP, whose program demultiplexes, on an existing interface",

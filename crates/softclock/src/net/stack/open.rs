@@ -31,6 +31,7 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
         return Err(StackError::Exists);
     }
     check_architecture(options)?;
+    options.tcp.check().map_err(StackError::Tcp)?;
     let shared;
     let options = match &options.host_ports {
         None => options,
@@ -62,6 +63,7 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
     settings.architecture = options.architecture;
     settings.channel = options.channel;
     settings.offloads_tcp = opened.takes_offloads();
+    settings.tcp.clone_from(&options.tcp);
     if let Ok(threads @ 2..) = u32::try_from(options.threads) {
         settings.tcp = settings.tcp.divided(options.threads);
         settings.steering = Some(Steering::new(HashKey([random(), random()]), threads, 0));

@@ -12,7 +12,7 @@ use super::random::Random;
 use crate::stack::Architecture;
 use crate::tcp::congestion::{Algorithm, IdlePolicy};
 use crate::tcp::listen::CookieUse;
-use crate::tcp::peer::Ecn;
+use crate::tcp::peer::EcnMode;
 use crate::tcp::settings::Settings;
 
 /// A simulation.
@@ -180,7 +180,7 @@ fn settings(random: &mut Random) -> Settings {
         has_sack: random.chance(750),
         has_timestamps: random.chance(700),
         has_window_scale: random.chance(800),
-        ecn: random.pick(&[Ecn::Off, Ecn::Off, Ecn::Classic]),
+        ecn: random.pick(&[EcnMode::Off, EcnMode::Accept, EcnMode::On]),
         ..Settings::default()
     };
     // No keep-alive, no end: a peer that is reset while all is acknowledged would never learn of it.
