@@ -292,6 +292,8 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 mod tests {
     use super::*;
 
+    type Change = fn(&mut TcpSettings);
+
     fn refused(change: impl Fn(&mut TcpSettings)) -> Option<&'static str> {
         let mut settings = TcpSettings::default();
         change(&mut settings);
@@ -301,7 +303,7 @@ mod tests {
     #[test]
     fn values_out_of_their_ranges_are_refused() {
         let seconds = Duration::from_secs;
-        let changes: [(fn(&mut TcpSettings), &str); 12] = [
+        let changes: [(Change, &str); 12] = [
             (|all| all.most_connections = 0, "most_connections"),
             (|all| all.channel.bytes = 2047, "channel.bytes"),
             (
@@ -342,7 +344,7 @@ mod tests {
 
     #[test]
     fn settings_that_contradict_each_other_are_refused() {
-        let changes: [(fn(&mut TcpSettings), &str); 6] = [
+        let changes: [(Change, &str); 6] = [
             (|all| all.listen.half_open = 65_537, "listen.half_open"),
             (|all| all.longest_wait = Duration::ZERO, "least_wait"),
             (|all| all.least_memory = all.memory + 1, "memory"),
