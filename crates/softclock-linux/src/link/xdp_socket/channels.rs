@@ -47,8 +47,8 @@ use slot::{Slot, Slots};
 /// such as ARP and ICMP. The host keeps the frames that the filter leaves.
 ///
 /// A frame counts against the limit of its channel from the time when the program has chosen the channel until its
-/// [`Chunk`] is dropped, also while it is lent to [`send_buffers`](Self::send_buffers). There is a chunk of memory for
-/// each frame within the limits, so a receiver that holds all of its frames stops its own channel only.
+/// [`Chunk`](super::Chunk) is dropped, also while it is lent to [`send_buffers`](Self::send_buffers). There is a chunk
+/// of memory for each frame within the limits, so a receiver that holds all of its frames stops its own channel only.
 ///
 /// The link is given back when this value and all channels are dropped, or when the process ends: the program, its maps
 /// and the sockets have no other holder. While channels are left without this value, the frames of no endpoint are
