@@ -157,12 +157,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Some(self.tcp.listeners.get(id.0)?.listener.stats())
     }
 
-    /// Whether a listener takes no SYNs at present: its owner does not accept, and SYNs wait in its channel. It is over
-    /// in the call of [`process`](Self::process) that takes them, so look after each.
+    /// Whether a listener has no room for SYNs that wait, such as while its owner does not accept. Only
+    /// [`process`](Self::process) makes room, so look after each call.
     pub fn tcp_is_behind(&self, id: TcpListenerId) -> bool {
         let listening = self.tcp.listeners.get(id.0);
-        listening
-            .is_some_and(|listening| listening.listener.is_full() && !listening.syns.is_empty())
+        listening.is_some_and(|listening| !listening.syns.has_room(1))
     }
 
     /// Whether a listener would discard segments: its owner does not accept.

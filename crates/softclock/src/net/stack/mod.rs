@@ -147,8 +147,8 @@ pub struct StackOptions {
     pub sockets: u32,
     /// The most TCP listeners at a time that have a ring of their own with [`Architecture::NiLrp`]: 4 by default, as
     /// memory of 8 MiB is reserved for each. A ring has 2048 segments, of all connections to the listener's port. SYNs
-    /// take at most half of it, and are discarded while the listener's owner does not accept, so a flood to one port
-    /// harms no other. [`StackReport::rings`] lists the rings.
+    /// take at most half of it, and are discarded while 256 of them wait in the stack, such as when the listener's owner
+    /// does not accept. So a flood to one port harms no other. [`StackReport::rings`] lists the rings.
     ///
     /// A listener without a ring works, too: its SYNs share a ring of 128 frames with datagrams to closed ports, and
     /// its other segments one of 2048 with those of the connections that the stack opens. So do the connections of a

@@ -137,6 +137,25 @@ fn cookies_and_full_queues_are_counted_beyond_the_life_of_a_listener() {
 }
 
 #[test]
+fn a_listener_is_behind_while_its_owner_does_not_accept() {
+    let mut pair = Pair::new(Architecture::NiLrp);
+    let listener = pair.listen(1);
+    let _first = pair.connect();
+    pair.run(ms(100));
+    let remote = "10.0.0.2:80".parse().unwrap();
+    let mut flood = link::Answering::new(9, 2);
+    for (number, frame) in (0..).zip(flood.syns(300, remote)) {
+        assert_eq!(pair.hosts[1].tcp_is_behind(listener), number >= 256);
+        pair.hosts[1].on_frame(pair.now, pair.now, frame, Verify::Yes);
+    }
+    pair.hosts[1].process(pair.now, 1000);
+    assert!(pair.hosts[1].tcp_is_behind(listener));
+    pair.hosts[1].tcp_accept(pair.now, listener).unwrap();
+    pair.hosts[1].process(pair.now, 1000);
+    assert!(!pair.hosts[1].tcp_is_behind(listener));
+}
+
+#[test]
 fn states_add_up_to_the_connections() {
     let mut pair = Pair::new(Architecture::SoftLrp);
     let listener = pair.listen(10);

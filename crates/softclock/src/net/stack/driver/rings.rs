@@ -128,7 +128,7 @@ impl Driver {
         self.wake();
     }
 
-    /// Lets the XDP program discard the SYNs to listeners whose owners do not accept.
+    /// Lets the XDP program discard the SYNs to listeners that have no room for them.
     pub(super) fn limit_syns(&self) {
         let Some(channels) = self.interface.channels() else {
             return;
