@@ -146,9 +146,21 @@ impl ClientPatience {
         // A wait for the server's own rate, or for the turns of other connections, is not the client's fault.
         if socket.is_held_back() {
             self.on_written(0);
+            self.look_again(cx);
             return Poll::Pending;
         }
         self.poll_write(socket, cx)
+    }
+
+    /// Wakes the task after the shortest limit: the write may wait for the client by then, which wakes nobody.
+    fn look_again(&mut self, cx: &mut Context<'_>) {
+        let window = (self.timeouts.min_rate > 0).then_some(self.timeouts.rate_window);
+        let limit = self.timeouts.send.into_iter().chain(window).min();
+        let now = softclock::now();
+        // The time is not up yet.
+        if let Some(limit) = limit {
+            let _ = self.timer.poll_until(now + limit, now, cx);
+        }
     }
 
     /// Records that the send buffer is full; ready when the client has taken no bytes, or too few, for too long.

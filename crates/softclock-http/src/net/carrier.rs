@@ -241,6 +241,15 @@ impl Stream {
         }
     }
 
+    /// Returns the bytes that were written but wait for the stated rate, here or in a stack of this process. They are a
+    /// part of the unacknowledged ones.
+    pub(crate) fn held_back_bytes(&self) -> u64 {
+        match self.carrier() {
+            Carrier::Tcp(stream) => stream.held_back_bytes() as u64,
+            Carrier::Unix(_) => 0,
+        }
+    }
+
     /// Makes the later close a reset if pacing still holds bytes back. Otherwise sending them would keep the descriptor
     /// open after the connection has stopped counting towards the limit.
     pub(crate) fn give_up_unsent(&self) {

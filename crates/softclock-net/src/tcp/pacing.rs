@@ -247,6 +247,11 @@ impl Pacer {
         }
     }
 
+    /// Whether the stated rate is the limit, and not the window.
+    pub fn is_at_stated_rate(&self) -> bool {
+        !self.bursts()
+    }
+
     /// Whether several segments may be sent at once: not at a stated rate, which holds segment by segment.
     fn bursts(&self) -> bool {
         self.stated == 0 || self.of_window != 0 && self.of_window < self.stated

@@ -104,11 +104,22 @@ impl TcpStream {
 
     /// Returns whether a pending write waits for its time, because the stream is [paced](Self::set_pacing), or for
     /// the task's next turn, rather than for the peer.
+    ///
+    /// The writer of a [stack](crate::net::stack)'s stream is not woken when it has to wait for the peer instead: ask
+    /// again after a while.
     pub fn is_held_back(&self) -> bool {
-        match self.pacing.paced() {
+        let waits = match self.pacing.paced() {
             Some(paced) => paced.is_held_back(),
             None => self.io.registration().is_ready(Direction::Write),
-        }
+        };
+        waits || self.io.held_back() > 0
+    }
+
+    /// Returns the number of bytes written that wait for their time, because the stream is [paced](Self::set_pacing):
+    /// the [paced bytes](Self::paced_bytes), and those that a [stack](crate::net::stack) of this process has not sent
+    /// while its next segment waits for the rate. Makes no system call.
+    pub fn held_back_bytes(&self) -> usize {
+        self.paced_bytes() + self.io.held_back()
     }
 
     /// Returns the number of bytes written but not yet given to the kernel because the stream is

@@ -93,9 +93,9 @@ impl Watched {
             return;
         }
         let underway = self.stream.unacknowledged();
-        let paced = self.stream.paced_bytes();
-        // All bytes underway wait for pacing: the kernel has none that the client has not acknowledged.
-        let is_held_back = paced > 0 && underway == paced;
+        let waiting = self.stream.held_back_bytes();
+        // All bytes underway wait for pacing: none is sent that the client has not acknowledged.
+        let is_held_back = waiting > 0 && underway == waiting;
         // While h2 always has more to write, no flush completes, and `flushed` alone would lag behind.
         let passed_on =
             (self.transport.written.get().saturating_sub(ENCRYPTED_BYTES)).max(self.flushed);

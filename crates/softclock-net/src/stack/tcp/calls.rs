@@ -416,6 +416,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         connection.map_or(0, Connection::unacknowledged)
     }
 
+    /// The bytes that were written and wait for the [stated rate](Self::tcp_set_pace); 0 while the next segment waits
+    /// for the peer.
+    pub fn tcp_held_back(&self, id: TcpId) -> usize {
+        let connection = self.tcp_connection(id);
+        connection.map_or(0, Connection::held_back)
+    }
+
     /// Changes the settings of a connection: see [`Connection::change_settings`].
     pub fn tcp_change(&mut self, now: Instant, id: TcpId, change: impl FnOnce(&mut Settings)) {
         self.tcp_at(now);

@@ -91,6 +91,11 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         }
     }
 
+    /// The bytes that wait for the stated rate: see [`Sender::held_back`].
+    pub fn held_back(&self) -> usize {
+        self.sender().map_or(0, Sender::held_back)
+    }
+
     /// The position that is expected next (RCV.NXT). 0 before the peer's SYN has arrived.
     pub fn receive_next(&self) -> Seq {
         self.receiver().map_or(Seq(0), Receiver::next)

@@ -3,6 +3,9 @@
 use alloc::boxed::Box;
 use core::time::Duration;
 
+use softclock_core::Instant;
+
+use super::Sender;
 use crate::tcp::pacing::{Pacer, PacingSettings};
 
 /// Makes a pacer when a flight begins, and drops it when everything is acknowledged, unless a rate is stated. Nothing
@@ -45,6 +48,12 @@ impl Pace {
         self.is_stated
     }
 
+    /// Whether segments wait for the rate that the owner states, rather than for that of the window.
+    fn is_at_stated_rate(&self) -> bool {
+        let pacer = self.pacer.as_ref().filter(|_| self.is_stated);
+        pacer.is_some_and(|pacer| pacer.is_at_stated_rate())
+    }
+
     /// The pacer, if there is one.
     pub(super) fn pacer(&mut self) -> Option<&mut Pacer> {
         self.pacer.as_deref_mut()
@@ -84,6 +93,18 @@ impl Pace {
     pub(super) fn rest(&mut self) {
         if !self.is_stated {
             self.pacer = None;
+        }
+    }
+}
+
+impl Sender {
+    /// The unsent bytes, if the next segment waits for the rate that the owner states; 0 if it waits for the peer or
+    /// the path. As of the last call of [`poll_transmit`](Self::poll_transmit).
+    pub fn held_back(&self) -> usize {
+        let is_held_back = self.paced_at != Instant::FAR_FUTURE && self.pace.is_at_stated_rate();
+        match is_held_back {
+            true => self.unsent() as usize,
+            false => 0,
         }
     }
 }

@@ -232,6 +232,14 @@ impl TcpIo {
         }
     }
 
+    /// Bytes sent that wait in the carrier for this rate. Makes no system call; 0 with the kernel, which does not say.
+    pub(crate) fn held_back(&self) -> usize {
+        match self {
+            Self::Stack(stack) => stack.held_back(),
+            _ => 0,
+        }
+    }
+
     pub(crate) fn set_nodelay(&self, on: bool) -> io::Result<()> {
         match self {
             Self::Kernel(kernel) => kernel.set_nodelay(on),

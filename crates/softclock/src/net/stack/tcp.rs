@@ -385,6 +385,11 @@ impl StackTcp {
         })
     }
 
+    /// The bytes that wait for the rate. Passes no trigger state.
+    pub(crate) fn held_back(&self) -> usize {
+        self.driver.stack.borrow().tcp_held_back(self.id)
+    }
+
     pub(crate) fn set_nodelay(&self, on: bool) -> io::Result<()> {
         let set = self.driver.with_tcp(|stack, now| {
             stack.tcp_set_nagle(now, self.id, !on);

@@ -600,6 +600,39 @@ fn a_stated_rate_holds_back() {
     assert_eq!(bench.starts(), [1000]);
 }
 
+#[test]
+fn bytes_that_wait_for_the_stated_rate_are_told_from_those_that_wait_for_the_peer() {
+    let mut bench = Bench::plain();
+    bench.sender.set_rate(Some(100_000));
+    bench.write(3000);
+    assert_eq!(bench.starts(), [0]);
+    assert_eq!(bench.sender.held_back(), 2000);
+    bench.pass(2);
+    bench.ack_with(1000, &[], 0, None, false);
+    assert!(bench.sent().is_empty());
+    assert_eq!(bench.sender.held_back(), 0, "the window is closed");
+    bench.ack(1000, &[]);
+    assert!(bench.sent().is_empty());
+    assert_eq!(bench.sender.held_back(), 2000);
+    bench.wait();
+    assert_eq!(bench.starts(), [1000]);
+    assert_eq!(bench.sender.held_back(), 1000);
+    bench.wait();
+    assert_eq!(bench.starts(), [2000]);
+    assert_eq!(bench.sender.held_back(), 0, "all is sent");
+
+    // The rate of the window, below the stated one, is the path's.
+    let mut bench = Bench::new(&SendSettings::default(), &peer());
+    bench.sender.set_rate(Some(1_000_000_000));
+    bench.write(25_000);
+    assert_eq!(bench.sent().len(), 10);
+    bench.pass(40);
+    bench.ack(4000, &[]);
+    bench.sent();
+    assert_ne!(bench.sender.paced_at, Instant::FAR_FUTURE);
+    assert_eq!(bench.sender.held_back(), 0);
+}
+
 /// The threshold after a loss within the first flight after the initial window, and how many segments leave at once.
 fn after_a_loss(settings: &SendSettings, written: usize) -> (u32, Vec<u32>) {
     let mut bench = Bench::new(settings, &peer());
