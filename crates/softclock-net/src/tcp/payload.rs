@@ -80,10 +80,11 @@ impl<B: Deref<Target = [u8]>> Payload<B> {
         self.end = self.start + bytes.min(self.len()) as u32;
     }
 
-    /// The number of bytes that the packet or the copy takes in memory, headers and all.
+    /// The number of bytes that the packet or the copy takes in memory, headers and all. A short packet counts as a
+    /// buffer for one of the usual length.
     pub fn memory_bytes(&self) -> usize {
         match &self.memory {
-            Memory::Packet(packet) => packet.len(),
+            Memory::Packet(packet) => packet.len().max(LEAST_PACKET_BYTES),
             Memory::Copy(copy) => copy.capacity(),
         }
     }
@@ -110,6 +111,9 @@ impl<B> fmt::Debug for Payload<B> {
             .finish_non_exhaustive()
     }
 }
+
+/// The least memory of a packet: devices receive into buffers that have room for 1500 bytes.
+const LEAST_PACKET_BYTES: usize = 2048;
 
 #[cfg(test)]
 mod tests {
