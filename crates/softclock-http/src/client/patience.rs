@@ -45,8 +45,8 @@ pub(crate) struct ClientPatience {
 struct Sending {
     /// Since when the buffer has been full.
     blocked: Option<Instant>,
-    /// Since when the client has taken no bytes, and the number of unacknowledged bytes then.
-    stalled: Option<(Instant, u64)>,
+    /// Since when the client has taken no bytes, and what the socket said then.
+    stalled: Option<(Instant, Sent)>,
     /// The current measurement of the rate; begins when the buffer is first full.
     window: Option<Window>,
 }
@@ -56,7 +56,32 @@ struct Sending {
 struct Window {
     blocked: Duration,
     written: u64,
+    /// What the socket said at the beginning.
+    sent: Sent,
+}
+
+/// What a socket says about its output.
+#[derive(Clone, Copy)]
+struct Sent {
+    accepted: u64,
     unacknowledged: u64,
+}
+
+impl Sent {
+    /// Asks a socket, which costs a system call.
+    fn of(socket: &impl Socket) -> Self {
+        Self {
+            accepted: socket.accepted(),
+            unacknowledged: socket.unacknowledged(),
+        }
+    }
+
+    /// Returns the bytes that were acknowledged since `before`. The number of unacknowledged bytes alone does not tell:
+    /// while a write waits, the TLS layer may pass on more of what it has.
+    fn acknowledged_since(self, before: Self) -> u64 {
+        let accepted = self.accepted - before.accepted;
+        (before.unacknowledged + accepted).saturating_sub(self.unacknowledged)
+    }
 }
 
 impl ClientPatience {
@@ -166,7 +191,8 @@ impl ClientPatience {
     /// Records that the send buffer is full; ready when the client has taken no bytes, or too few, for too long.
     fn poll_write(&mut self, socket: &impl Socket, cx: &mut Context<'_>) -> Poll<()> {
         let now = softclock::now();
-        let progress = self.sending.poll_progress(&self.timeouts, socket, now);
+        let ask = || Sent::of(socket);
+        let progress = self.sending.poll_progress(&self.timeouts, &ask, now);
         match ready!(progress) {
             Some(next_look) => self.timer.poll_until(next_look, now, cx),
             None => Poll::Ready(()),
@@ -186,14 +212,15 @@ impl ClientPatience {
 
 impl Sending {
     /// Returns the time of the next check; pending if none is needed, ready with `None` if the client was too slow.
+    /// `ask` asks the socket.
     fn poll_progress(
         &mut self,
         timeouts: &Timeouts,
-        socket: &impl Socket,
+        ask: &impl Fn() -> Sent,
         now: Instant,
     ) -> Poll<Option<Instant>> {
-        let stalled = self.next_stall(timeouts, socket, now);
-        let window = self.next_window(timeouts, socket, now);
+        let stalled = self.next_stall(timeouts, ask, now);
+        let window = self.next_window(timeouts, ask, now);
         // Either limit can end the connection; otherwise the earlier of both checks comes next.
         match (stalled, window) {
             (Poll::Ready(None), _) | (_, Poll::Ready(None)) => Poll::Ready(None),
@@ -208,25 +235,23 @@ impl Sending {
     fn next_stall(
         &mut self,
         timeouts: &Timeouts,
-        socket: &impl Socket,
+        ask: &impl Fn() -> Sent,
         now: Instant,
     ) -> Poll<Option<Instant>> {
         let Some(limit) = timeouts.send else {
             return Poll::Pending;
         };
-        let (since, unacknowledged) = *self
-            .stalled
-            .get_or_insert_with(|| (now, socket.unacknowledged()));
+        let (since, before) = *self.stalled.get_or_insert_with(|| (now, ask()));
         if now < since + limit {
             return Poll::Ready(Some(since + limit));
         }
         // The buffer becomes writable only after much of it was acknowledged, so a slow client may have made progress
         // unseen.
-        let left = socket.unacknowledged();
-        if left >= unacknowledged {
+        let sent = ask();
+        if sent.acknowledged_since(before) == 0 {
             return Poll::Ready(None);
         }
-        self.stalled = Some((now, left));
+        self.stalled = Some((now, sent));
         Poll::Ready(Some(now + limit))
     }
 
@@ -234,44 +259,45 @@ impl Sending {
     fn next_window(
         &mut self,
         timeouts: &Timeouts,
-        socket: &impl Socket,
+        ask: &impl Fn() -> Sent,
         now: Instant,
     ) -> Poll<Option<Instant>> {
         if timeouts.min_rate == 0 {
             return Poll::Pending;
         }
         let since = *self.blocked.get_or_insert(now);
-        let window = self
-            .window
-            .get_or_insert_with(|| Window::starting(socket.unacknowledged()));
+        let window = self.window.get_or_insert_with(|| Window::starting(ask()));
         // Time in which the buffer had room does not count, so the window may last longer than `rate_window`.
         let blocked = window.blocked + now.since(since);
         if blocked < timeouts.rate_window {
             return Poll::Ready(Some(now + (timeouts.rate_window - blocked)));
         }
         // Asking the socket costs a system call, which is made once per window.
-        let left = socket.unacknowledged();
-        if window.taken(left) < timeouts.least_in_window() {
+        let sent = ask();
+        if window.taken(sent) < timeouts.least_in_window() {
             return Poll::Ready(None);
         }
-        *window = Window::starting(left);
+        *window = Window::starting(sent);
         self.blocked = Some(now);
         Poll::Ready(Some(now + timeouts.rate_window))
     }
 }
 
 impl Window {
-    fn starting(unacknowledged: u64) -> Self {
+    fn starting(sent: Sent) -> Self {
         Self {
             blocked: Duration::ZERO,
             written: 0,
-            unacknowledged,
+            sent,
         }
     }
 
-    /// Returns the bytes that the client has acknowledged during the window, if `left` are unacknowledged at its end.
-    fn taken(&self, left: u64) -> u64 {
-        (self.unacknowledged + self.written).saturating_sub(left)
+    /// Returns the bytes that the client has acknowledged during the window, if the socket says `sent` at its end. A
+    /// socket that does not tell what it has accepted has accepted what was written.
+    fn taken(&self, sent: Sent) -> u64 {
+        let of_written =
+            (self.sent.unacknowledged + self.written).saturating_sub(sent.unacknowledged);
+        of_written.max(sent.acknowledged_since(self.sent))
     }
 }
 
@@ -306,6 +332,31 @@ mod tests {
             softclock::sleep(2 * PAUSE).await;
         }
         patience.on_received();
+    }
+
+    /// Acknowledged bytes are progress, though as many follow them from the TLS layer while the write waits.
+    #[test]
+    fn a_client_whose_socket_stays_full_is_not_stuck_while_it_acknowledges() {
+        let timeouts = Timeouts {
+            send: Some(Duration::from_secs(2)),
+            min_rate: 4_000,
+            rate_window: Duration::from_secs(4),
+            ..Timeouts::default()
+        };
+        let at = |seconds: u64| Instant::from_ns(seconds * 1_000_000_000);
+        let mut sending = Sending::default();
+        let mut look = |seconds, accepted| {
+            let ask = || Sent {
+                accepted,
+                unacknowledged: 64_000,
+            };
+            sending.poll_progress(&timeouts, &ask, at(seconds))
+        };
+        assert_eq!(look(10, 64_000), Poll::Ready(Some(at(12))));
+        assert_eq!(look(12, 80_000), Poll::Ready(Some(at(14))));
+        assert_eq!(look(14, 81_000), Poll::Ready(Some(at(16))));
+        // Nothing in the time of a stall.
+        assert_eq!(look(16, 81_000), Poll::Ready(None));
     }
 
     #[test]

@@ -208,6 +208,10 @@ impl Socket for Stream {
         }
     }
 
+    fn accepted(&self) -> u64 {
+        self.bytes_written()
+    }
+
     fn is_held_back(&self) -> bool {
         matches!(self.carrier(), Carrier::Tcp(stream) if stream.is_held_back())
     }

@@ -45,6 +45,12 @@ pub(crate) trait Socket: Write + Unpin {
     /// Returns the bytes written that the client has not acknowledged; 0 if unknown.
     fn unacknowledged(&self) -> u64;
 
+    /// Returns the bytes that the socket has accepted so far; 0 if unknown. Under TLS these are encrypted, and some may
+    /// belong to a write that waits.
+    fn accepted(&self) -> u64 {
+        0
+    }
+
     /// Returns whether a pending write waits for its time (pacing) or its turn, not for the client.
     fn is_held_back(&self) -> bool {
         false
