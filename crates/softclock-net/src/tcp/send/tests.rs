@@ -6,9 +6,13 @@ use super::*;
 use crate::tcp::segment::{SackBlock, SackBlocks};
 use proptest::prelude::*;
 
+mod bench;
 mod link;
+mod pacing;
 mod paths;
+mod recovery;
 mod rules;
+mod timeouts;
 
 use link::{Path, run};
 

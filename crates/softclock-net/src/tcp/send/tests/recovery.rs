@@ -1,0 +1,146 @@
+//! Losses: how they are found, and recoveries that prove needless.
+
+use super::bench::Bench;
+use super::*;
+
+#[test]
+fn a_segment_within_the_reordering_window_is_not_lost() {
+    let mut bench = Bench::plain();
+    bench.write(5000);
+    assert_eq!(bench.starts().len(), 5);
+    bench.pass(40);
+    // One segment overtaken by one: a quarter of 40 ms is left to it.
+    bench.ack(0, &[(1000, 2000)]);
+    assert!(bench.sent().is_empty());
+    assert_eq!(bench.sender.next_timeout(), Some(at(1050)));
+    bench.pass(9);
+    bench.ack(2000, &[]);
+    assert_eq!(
+        (
+            bench.sender.stats().losses,
+            bench.sender.stats().reorderings
+        ),
+        (0, 1)
+    );
+    // From now on, three duplicates are no proof of a loss.
+    bench.ack(2000, &[(3000, 5000)]);
+    bench.write(5000);
+    assert_eq!(bench.starts(), [5000, 6000, 7000, 8000, 9000]);
+    bench.pass(40);
+    bench.ack(2000, &[(3000, 10_000)]);
+    assert_eq!(bench.sender.stats().losses, 1, "late by now");
+}
+
+#[test]
+fn a_segment_beyond_the_reordering_window_is_sent_again_by_its_timer() {
+    let mut bench = Bench::plain();
+    bench.write(5000);
+    bench.sent();
+    bench.pass(40);
+    bench.ack(0, &[(1000, 2000)]);
+    assert_eq!(bench.wait(), TimerOutcome::Retransmit);
+    assert_eq!(bench.now, at(1050));
+    assert_eq!(bench.starts(), [0]);
+    assert_eq!(bench.sender.stats().recoveries, 1);
+}
+
+#[test]
+fn three_duplicates_show_a_loss_where_no_reordering_was_seen() {
+    let mut bench = Bench::plain();
+    bench.write(8000);
+    bench.sent();
+    bench.pass(40);
+    bench.ack(0, &[(1000, 4000)]);
+    assert_eq!(bench.starts(), [0]);
+}
+
+#[test]
+fn processing_late_makes_no_segment_late() {
+    let mut bench = Bench::plain();
+    bench.write(5000);
+    bench.sent();
+    // Both arrived after 40 ms, and are processed after 100 ms: before the second, nothing is lost.
+    let arrived = bench.now + ms(40);
+    bench.pass(100);
+    for (to, sack) in [(0, Some((1000, 2000))), (5000, None)] {
+        let mut blocks = SackBlocks::default();
+        if let Some((start, end)) = sack {
+            blocks.push(SackBlock {
+                start: Seq(start),
+                end: Seq(end),
+            });
+        }
+        let ack = Ack {
+            acknowledgment: Seq(to),
+            window: 1 << 20,
+            sack: &blocks,
+            echo: None,
+            ece: false,
+            carries_data: false,
+            seq: Seq(0),
+        };
+        bench.sender.on_ack(bench.now, arrived, &ack);
+    }
+    assert!(bench.sender.is_all_acked());
+    assert_eq!(bench.sender.stats().losses, 0);
+    assert_eq!(bench.sender.srtt(), Some(ms(40)));
+}
+
+#[test]
+fn a_needless_retransmission_is_found_by_its_duplicate() {
+    let mut bench = Bench::plain();
+    bench.write(10_000);
+    bench.sent();
+    let window = bench.sender.congestion_window();
+    bench.pass(40);
+    bench.ack(0, &[(1000, 4000)]);
+    assert_eq!(bench.starts(), [0]);
+    bench.pass(5);
+    bench.ack(10_000, &[]);
+    assert!(bench.sender.congestion_window() < window);
+    bench.pass(35);
+    bench.ack(10_000, &[(0, 1000)]);
+    assert!(bench.sender.congestion_window() >= window);
+    assert_eq!(
+        (bench.sender.stats().undone, bench.sender.stats().duplicates),
+        (1, 1)
+    );
+}
+
+#[test]
+fn a_needless_recovery_is_found_by_the_echo_of_the_original() {
+    let mut bench = Bench::plain();
+    bench.write(10_000);
+    bench.sent();
+    let window = bench.sender.congestion_window();
+    bench.pass(40);
+    bench.ack_with(0, &[(1000, 4000)], 1 << 20, Some(1000), false);
+    assert_eq!(bench.starts(), [0]);
+    bench.pass(5);
+    bench.ack_with(4000, &[], 1 << 20, Some(1000), false);
+    assert_eq!(bench.sender.stats().undone, 1);
+    assert!(bench.sender.congestion_window() >= window);
+}
+
+#[test]
+fn after_a_timeout_an_original_that_arrives_shows_it_needless() {
+    let mut bench = Bench::plain();
+    bench.write(4000);
+    bench.sent();
+    assert_eq!(bench.wait(), TimerOutcome::Retransmit);
+    assert_eq!(
+        bench
+            .sent()
+            .iter()
+            .map(|segment| segment.kind)
+            .collect::<Vec<_>>(),
+        [TransmitKind::Probe]
+    );
+    assert_eq!(bench.wait(), TimerOutcome::Retransmit);
+    assert_eq!(bench.starts(), [0]);
+    bench.pass(10);
+    // The delayed acknowledgment of two originals, of which the first was sent again.
+    bench.ack(2000, &[]);
+    assert_eq!(bench.sender.stats().undone, 1);
+    assert!(bench.sent().is_empty(), "the rest is under way");
+}
