@@ -177,7 +177,8 @@ impl ClientPatience {
         self.poll_write(socket, cx)
     }
 
-    /// Wakes the task after the shortest limit: the write may wait for the client by then, which wakes nobody.
+    /// Wakes the task after the shortest limit. By then the write may be waiting for the client instead, and no event
+    /// tells of that change.
     fn look_again(&mut self, cx: &mut Context<'_>) {
         let window = (self.timeouts.min_rate > 0).then_some(self.timeouts.rate_window);
         let limit = self.timeouts.send.into_iter().chain(window).min();

@@ -127,8 +127,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         events
     }
 
-    /// Notes the time stamp of a segment that is believed (RFC 7323, 5.3 R3). Only after its acknowledgment has proved to
-    /// be possible: one of the future from a sender who sees nothing would shut out the peer's own segments.
+    /// Notes the time stamp of an accepted segment (RFC 7323, 5.3 R3). Call it after the acknowledgment was checked: an
+    /// off-path attacker could otherwise set a later time, and PAWS would then drop the peer's own segments.
     fn note_timestamp(&mut self, arrived: Instant, segment: &Arriving<'_>) {
         if let Phase::Open(open) = &mut self.phase
             && let Some(times) = segment.options.timestamps

@@ -20,7 +20,7 @@ pub struct Ack<'a> {
     pub ece: bool,
     /// Whether the segment carries data, SYN or FIN.
     pub carries_data: bool,
-    /// The sequence number of the segment (SEG.SEQ), by which older window updates are told from newer ones.
+    /// The sequence number of the segment (SEG.SEQ): it shows whether its window is newer than the one known.
     pub seq: Seq,
 }
 
