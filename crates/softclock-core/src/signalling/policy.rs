@@ -97,16 +97,20 @@ impl Period {
     /// # Errors
     /// [`PolicyError::Period`] outside of the range.
     pub fn new(period: Duration) -> Result<Self, PolicyError> {
-        match (Self::SHORTEST..=Self::LONGEST).contains(&period) {
-            true => Ok(Self(saturating_ns(period))),
-            false => Err(PolicyError::Period),
-        }
+        let ns = ns_within(period, Self::SHORTEST, Self::LONGEST);
+        ns.map(Self).ok_or(PolicyError::Period)
     }
 
     /// Returns the period in nanoseconds.
     pub const fn as_ns(self) -> u64 {
         self.0
     }
+}
+
+/// Returns a time in nanoseconds, if it lies within the limits.
+fn ns_within(time: Duration, shortest: Duration, longest: Duration) -> Option<u64> {
+    let is_within = (shortest..=longest).contains(&time);
+    is_within.then(|| saturating_ns(time))
 }
 
 /// The longest time between two looks at a queue without interrupts: 20 us to 10 ms, by default 100 us.
@@ -126,10 +130,8 @@ impl LatencyBound {
     /// # Errors
     /// [`PolicyError::Bound`] outside of the range.
     pub fn new(bound: Duration) -> Result<Self, PolicyError> {
-        match (Self::SHORTEST..=Self::LONGEST).contains(&bound) {
-            true => Ok(Self(saturating_ns(bound))),
-            false => Err(PolicyError::Bound),
-        }
+        let ns = ns_within(bound, Self::SHORTEST, Self::LONGEST);
+        ns.map(Self).ok_or(PolicyError::Bound)
     }
 
     /// Returns the bound in nanoseconds.
