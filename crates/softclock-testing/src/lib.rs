@@ -51,6 +51,21 @@ macro_rules! require {
     };
 }
 
+/// Evaluates to a new [`Namespace`](lab::Namespace) in which the current test may create TAP devices, or skips the test.
+#[macro_export]
+macro_rules! namespace_for_taps {
+    () => {{
+        $crate::require!("ip", "unshare", "nsenter");
+        if !::std::path::Path::new("/dev/net/tun").exists() {
+            $crate::skip!("there are no TAP devices here");
+        }
+        match $crate::lab::Namespace::new() {
+            Ok(namespace) => namespace,
+            Err(reason) => $crate::skip!("{reason}"),
+        }
+    }};
+}
+
 /// Reports why the current test leaves a part out: `in_part!("no IPv6")`, with arguments as for `format!`. The test
 /// continues.
 #[macro_export]

@@ -176,14 +176,7 @@ fn a_neighbor_that_does_not_answer_is_given_up() {
 /// another thread.
 #[test]
 fn a_datagram_to_a_group_reaches_the_sockets_of_all_threads() {
-    softclock_testing::require!("ip", "unshare", "nsenter");
-    if !std::path::Path::new("/dev/net/tun").exists() {
-        softclock_testing::skip!("there are no TAP devices here");
-    }
-    let namespace = match Namespace::new() {
-        Ok(namespace) => namespace,
-        Err(reason) => softclock_testing::skip!("{reason}"),
-    };
+    let namespace = softclock_testing::namespace_for_taps!();
     let (name, mut options) = options("scgrp");
     options.addresses.push("2001:db8::7/64".parse().unwrap());
     let test = async || {

@@ -107,14 +107,7 @@ fn count(of: &[(TcpStream, u8)], number: u8) -> usize {
 /// Connections of a thread that has ended are reset, and later ones go to another, or are refused if no other listens.
 #[test]
 fn a_thread_that_has_ended_is_replaced_by_others() {
-    softclock_testing::require!("ip", "unshare", "nsenter");
-    if !std::path::Path::new("/dev/net/tun").exists() {
-        softclock_testing::skip!("there are no TAP devices here");
-    }
-    let namespace = match Namespace::new() {
-        Ok(namespace) => namespace,
-        Err(reason) => softclock_testing::skip!("{reason}"),
-    };
+    let namespace = softclock_testing::namespace_for_taps!();
     let name = format!("scthr{:x}", std::process::id());
     let mut options = StackOptions::new(format!("tap:{name}"));
     options.addresses.push("192.0.2.7/24".parse().unwrap());

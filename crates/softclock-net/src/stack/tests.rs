@@ -117,6 +117,12 @@ fn packet(protocol: u8, to: &str, write: impl FnOnce(Addresses, &mut Vec<u8>)) -
     frame
 }
 
+/// A socket address of each of two hosts, of either version.
+const PAIRS: [(&str, &str); 2] = [
+    ("10.0.0.1:7", "10.0.0.2:8"),
+    ("[2001:db8::1]:7", "[2001:db8::2]:8"),
+];
+
 const NOW: Instant = Instant::from_ns(1_000_000_000);
 
 fn arrive(host: &mut Host, frame: Vec<u8>) {

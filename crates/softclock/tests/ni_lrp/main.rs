@@ -244,16 +244,22 @@ fn a_waiting_receiver_is_woken_by_its_ring_and_by_the_stack() {
     );
 }
 
+/// A socket that is connected to the first of two peers.
+async fn connected(lab: &Lab) -> (UdpSocket, KernelSocket, KernelSocket) {
+    let socket = UdpSocket::bind(([10, 78, 0, 7], 0)).unwrap();
+    let [peer, stranger] = [(); 2].map(|()| lab.peer_of(&socket, ADDRESSES[0]));
+    exchange(&peer, &socket, b"first").await;
+    socket.connect(peer.local_addr().unwrap()).unwrap();
+    (socket, peer, stranger)
+}
+
 #[test]
 fn a_connected_socket_hears_its_peer_and_others_are_refused() {
     let lab = lab!();
     lab.run(
         |_| {},
         async |stack| {
-            let socket = UdpSocket::bind(([10, 78, 0, 7], 0)).unwrap();
-            let [peer, stranger] = [(); 2].map(|()| lab.peer_of(&socket, ADDRESSES[0]));
-            exchange(&peer, &socket, b"first").await;
-            socket.connect(peer.local_addr().unwrap()).unwrap();
+            let (socket, peer, stranger) = connected(&lab).await;
             stranger.send(b"stranger").unwrap();
             exchange(&peer, &socket, b"peer").await;
             let error = answer(&stranger, &mut [0; 16]).await.unwrap_err();
@@ -271,10 +277,7 @@ fn a_flood_of_strangers_lets_other_tasks_run() {
     lab.run(
         |_| {},
         async |stack| {
-            let socket = UdpSocket::bind(([10, 78, 0, 7], 0)).unwrap();
-            let [peer, stranger] = [(); 2].map(|()| lab.peer_of(&socket, ADDRESSES[0]));
-            exchange(&peer, &socket, b"first").await;
-            socket.connect(peer.local_addr().unwrap()).unwrap();
+            let (socket, peer, stranger) = connected(&lab).await;
             let before = stack.report().counts.frames_received;
             for _ in 0..200 {
                 // An error is the answer to an earlier one.

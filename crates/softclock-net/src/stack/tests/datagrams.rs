@@ -5,10 +5,7 @@ use super::*;
 #[test]
 fn datagrams_go_both_ways_in_all_architectures_and_versions() {
     for architecture in Architecture::ALL {
-        for (one, two) in [
-            ("10.0.0.1:7", "10.0.0.2:8"),
-            ("[2001:db8::1]:7", "[2001:db8::2]:8"),
-        ] {
+        for (one, two) in PAIRS {
             let (mut here, mut there) = (host(1, architecture), host(2, architecture));
             let (a, b) = (here.bind(at(one)).unwrap(), there.bind(at(two)).unwrap());
             here.send_to(NOW, a, at(two), b"to").unwrap();

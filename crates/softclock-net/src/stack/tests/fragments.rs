@@ -5,10 +5,7 @@ use super::*;
 #[test]
 fn long_datagrams_are_fragmented_and_reassembled() {
     for architecture in Architecture::ALL {
-        for (one, two) in [
-            ("10.0.0.1:7", "10.0.0.2:8"),
-            ("[2001:db8::1]:7", "[2001:db8::2]:8"),
-        ] {
+        for (one, two) in PAIRS {
             let (mut here, mut there) = (host(1, architecture), host(2, architecture));
             let (a, b) = (here.bind(at(one)).unwrap(), there.bind(at(two)).unwrap());
             let payload: Vec<u8> = (0..20_000u32).map(|i| ((i * 31) >> 3) as u8).collect();
@@ -23,10 +20,7 @@ fn long_datagrams_are_fragmented_and_reassembled() {
 
 #[test]
 fn a_lost_fragment_is_reported_if_the_first_one_arrived() {
-    for (one, two) in [
-        ("10.0.0.1:7", "10.0.0.2:8"),
-        ("[2001:db8::1]:7", "[2001:db8::2]:8"),
-    ] {
+    for (one, two) in PAIRS {
         for lost in [0, 1] {
             let hosts = || {
                 (

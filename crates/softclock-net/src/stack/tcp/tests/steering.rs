@@ -69,6 +69,19 @@ impl Group {
         }
     }
 
+    /// A connection of the client that the second stack has accepted. There are others.
+    fn connection_of_second(&mut self) -> TcpId {
+        let listeners = self.listen(80);
+        let server = SocketAddr::from(([10, 0, 0, 1], 80));
+        let now = self.now;
+        for _ in 0..20 {
+            self.client.tcp_connect(now, None, server, None).unwrap();
+        }
+        self.settle();
+        let accepted = self.stacks[1].tcp_accept(self.now, listeners[1]);
+        accepted.unwrap().0
+    }
+
     /// Exchanges frames until none are left.
     fn settle(&mut self) {
         for _ in 0..100 {
@@ -289,15 +302,7 @@ fn what_is_not_tcp_goes_to_the_stack_with_the_link() {
 #[test]
 fn a_stack_with_a_queue_sends_by_itself() {
     let mut group = Group::with_queues(2);
-    let listeners = group.listen(80);
-    let server = SocketAddr::from(([10, 0, 0, 1], 80));
-    let now = group.now;
-    for _ in 0..20 {
-        group.client.tcp_connect(now, None, server, None).unwrap();
-    }
-    group.settle();
-    let now = group.now;
-    let (id, _) = group.stacks[1].tcp_accept(now, listeners[1]).unwrap();
+    let id = group.connection_of_second();
     let mut asked = 0;
     // Whether a segment leaves by the queue.
     let mut send = |group: &mut Group| {
@@ -359,16 +364,9 @@ fn a_stack_with_a_queue_sends_by_itself() {
 #[test]
 fn a_path_that_is_narrower_is_found_by_each_stack() {
     let mut group = Group::new(2);
-    let listeners = group.listen(80);
-    let server = SocketAddr::from(([10, 0, 0, 1], 80));
-    let now = group.now;
-    for _ in 0..20 {
-        group.client.tcp_connect(now, None, server, None).unwrap();
-    }
-    group.settle();
+    let id = group.connection_of_second();
     let router = link::Answering::new(9, 1);
     let now = group.now;
-    let (id, _) = group.stacks[1].tcp_accept(now, listeners[1]).unwrap();
     group.stacks[1]
         .tcp_write(now, id, vec![7; 1400].into())
         .unwrap();
