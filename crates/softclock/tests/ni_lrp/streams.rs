@@ -177,6 +177,59 @@ fn floods_displace_no_segment_of_another_port() {
     );
 }
 
+/// A ring has the SYNs of all threads that listen at its port: a thread that does not accept holds up its own only.
+#[test]
+fn a_thread_that_does_not_accept_leaves_syns_to_the_others() {
+    let lab = lab!();
+    lab.run(
+        |options| options.threads = 2,
+        async |stack| {
+            let options = ListenOptions {
+                backlog: 1,
+                ..ListenOptions::default()
+            };
+            let unserved = TcpListener::bind_with(ours(4001), &options).unwrap();
+            let share = stack.share();
+            let is_over = Arc::new(AtomicBool::new(false));
+            let ends = is_over.clone();
+            let serve = async move || {
+                share.join().unwrap();
+                let listener = TcpListener::bind(ours(4001)).unwrap();
+                while !ends.load(Ordering::Relaxed) {
+                    let accept = softclock::timeout(Duration::from_millis(10), listener.accept());
+                    if let Ok(Ok((stream, _))) = accept.await {
+                        let _ = stream.write_all(b"!").await;
+                    }
+                }
+            };
+            let server = thread::spawn(move || Runtime::new().unwrap().block_on(serve()));
+            let flood: Vec<_> =
+                ended(at_peer(&lab, || (0..1500).map(|_| syn(4001)).collect())).await;
+            // More SYNs of the first thread wait than it has room for.
+            softclock::sleep(Duration::from_millis(50)).await;
+            let answered = at_peer(&lab, || {
+                let is_answered = |_: &i32| {
+                    let connect =
+                        KernelStream::connect_timeout(&ours(4001), Duration::from_millis(300));
+                    let Ok(mut stream) = connect else {
+                        return false;
+                    };
+                    stream
+                        .set_read_timeout(Some(Duration::from_millis(300)))
+                        .unwrap();
+                    stream.read_exact(&mut [0]).is_ok()
+                };
+                (0..40).filter(is_answered).count()
+            });
+            assert!(ended(answered).await > 0);
+            drop(flood);
+            is_over.store(true, Ordering::Relaxed);
+            ended(server).await;
+            drop(unserved);
+        },
+    );
+}
+
 #[test]
 fn a_closed_listener_gives_its_ring_back() {
     let lab = lab!();

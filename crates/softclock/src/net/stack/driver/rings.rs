@@ -128,13 +128,16 @@ impl Driver {
         self.wake();
     }
 
-    /// Lets the XDP program discard the SYNs to listeners that have no room for them.
+    /// Lets the XDP program discard the SYNs to listeners that have no room for them. If several threads listen at a
+    /// port, its ring has the SYNs of all of them, and another thread may have room.
     pub(super) fn limit_syns(&self) {
         let Some(channels) = self.interface.channels() else {
             return;
         };
         let stack = self.stack.borrow();
-        channels.for_listeners(|ring| ring.set_behind(stack.tcp_is_behind(ring.id)));
+        if stack.settings().steering.is_none() {
+            channels.for_listeners(|ring| ring.set_behind(stack.tcp_is_behind(ring.id)));
+        }
     }
 
     /// Whether frames wait in rings: their owners are behind, or the kernel has lost the frames.
