@@ -22,7 +22,7 @@ impl Chosen {
     /// Changes a setting. Those that the stack does not have are refused, unless the value is what the stack does.
     pub(super) fn set(&mut self, setting: &Setting) -> Result<(), Refusal> {
         let connection = &mut self.stack.connection;
-        let listen = &mut self.listen.listen;
+        let listen = self.listen.listen.get_or_insert_default();
         match setting {
             Setting::Sack(is_on) => connection.has_sack = *is_on,
             Setting::Timestamps(is_on) => connection.has_timestamps = *is_on,
@@ -112,7 +112,7 @@ impl Chosen {
         options: &SocketOptions,
     ) -> Result<TcpListenSettings, Refusal> {
         let mut settings = self.listen.clone();
-        settings.listen.backlog = backlog.max(1);
+        settings.backlog = Some(backlog.max(1));
         settings.connection = Some(self.connection_settings(options)?);
         Ok(settings)
     }

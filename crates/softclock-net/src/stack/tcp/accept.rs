@@ -70,7 +70,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             Some(connection) => Arc::new(connection),
             None => self.tcp.defaults.clone(),
         };
-        let mut listen = settings.listen;
+        let mut listen = settings.listen.unwrap_or(self.settings.tcp.listen);
+        listen.backlog = settings.backlog.unwrap_or(listen.backlog);
         let is_v4 = local.0.is_ipv4();
         let headers = if is_v4 { 40 } else { 60 };
         let most = connection.most_mss.map(|mss| usize::from(mss) + headers);
@@ -158,7 +159,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Whether a listener has no room for SYNs that wait, such as while its owner does not accept. Only
-    /// [`process`](Self::process) makes room, so look after each call.
+    /// [`process`](Self::process) makes room, so ask again after each call of it.
     pub fn tcp_is_behind(&self, id: TcpListenerId) -> bool {
         let listening = self.tcp.listeners.get(id.0);
         listening.is_some_and(|listening| !listening.syns.has_room(1))

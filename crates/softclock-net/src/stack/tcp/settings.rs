@@ -86,8 +86,11 @@ impl Default for TcpSettings {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct TcpListenSettings {
-    /// Backlog, half-open connections, cookies. Offer, MTU and window follow from the settings of connections.
-    pub listen: ListenSettings,
+    /// Half-open connections, cookies, retransmission of SYN-ACKs; those of the stack unless given. Offer, MTU, window and
+    /// `requires_timestamps` follow from the settings of connections.
+    pub listen: Option<ListenSettings>,
+    /// The most connections that wait to be accepted, in place of that of `listen`.
+    pub backlog: Option<usize>,
     /// The settings of the connections; those of the stack unless given.
     pub connection: Option<Settings>,
 }
@@ -95,8 +98,9 @@ pub struct TcpListenSettings {
 impl TcpListenSettings {
     /// The defaults, with a backlog.
     pub fn with_backlog(backlog: usize) -> Self {
-        let mut settings = Self::default();
-        settings.listen.backlog = backlog;
-        settings
+        Self {
+            backlog: Some(backlog),
+            ..Self::default()
+        }
     }
 }

@@ -46,9 +46,7 @@ impl StackListener {
             return Err(reuse_error());
         }
         let registration = Registration::new(Readiness::READABLE)?;
-        let mut settings = TcpListenSettings::default();
-        settings.listen = driver.stack.borrow().settings().tcp.listen;
-        settings.listen.backlog = options.backlog as usize;
+        let settings = TcpListenSettings::with_backlog(options.backlog as usize);
         let id = driver.listen(address, &settings)?;
         driver.add_listener(id, registration.id());
         registration.runtime().trigger(TriggerState::SystemCall);

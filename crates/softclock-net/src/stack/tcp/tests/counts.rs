@@ -1,6 +1,7 @@
 //! The counters of all connections.
 
 use super::*;
+use crate::tcp::listen::ListenSettings;
 use crate::tcp::send::{RetransmissionCause, SendEvent};
 
 /// Frames with more than a header that the first host sends.
@@ -107,7 +108,7 @@ fn a_needless_recovery_is_counted_with_what_shows_it() {
 fn cookies_and_full_queues_are_counted_beyond_the_life_of_a_listener() {
     let mut pair = Pair::new(Architecture::SoftLrp);
     let mut settings = TcpListenSettings::with_backlog(1);
-    settings.listen.half_open = 4;
+    settings.listen.get_or_insert_default().half_open = 4;
     let remote = "10.0.0.2:80".parse().unwrap();
     let listener = pair.hosts[1].tcp_listen(remote, settings).unwrap();
     let mut flood = link::Answering::new(9, 2);
@@ -134,6 +135,28 @@ fn cookies_and_full_queues_are_counted_beyond_the_life_of_a_listener() {
     let report = pair.hosts[1].tcp_report();
     assert_eq!((report.listeners.cookies_sent, report.waiting), (17, 0));
     assert_eq!(report.in_state(State::SynReceived), 0);
+}
+
+#[test]
+fn a_listener_has_the_settings_of_its_stack_unless_it_is_given_others() {
+    for (of_stack, of_listener, half_open) in [(4, None, 4), (4, Some(6), 6)] {
+        let change = |settings: &mut StackSettings| settings.tcp.listen.half_open = of_stack;
+        let mut host = keyed_host(2, 2, change);
+        let mut settings = TcpListenSettings::with_backlog(1);
+        settings.listen = of_listener.map(|half_open| {
+            let mut listen = ListenSettings::default();
+            listen.half_open = half_open;
+            listen
+        });
+        let local = "10.0.0.2:80".parse().unwrap();
+        host.tcp_listen(local, settings).unwrap();
+        for frame in link::Answering::new(9, 2).syns(20, local) {
+            host.on_frame(START, START, frame, Verify::Yes);
+            host.process(START, 10);
+        }
+        let report = host.tcp_report();
+        assert_eq!(report.in_state(State::SynReceived), half_open);
+    }
 }
 
 #[test]

@@ -154,7 +154,7 @@ fn a_full_backlog_keeps_clients_waiting_until_the_owner_accepts() {
 fn a_flood_of_syns_is_answered_by_cookies_and_leaves_clients_a_way() {
     let mut pair = Pair::new(Architecture::SoftLrp);
     let mut settings = TcpListenSettings::with_backlog(10);
-    settings.listen.half_open = 16;
+    settings.listen.get_or_insert_default().half_open = 16;
     let remote = "10.0.0.2:80".parse().unwrap();
     let listener = pair.hosts[1].tcp_listen(remote, settings).unwrap();
     // SYNs whose senders never answer: the flood's hosts are not there.

@@ -53,7 +53,7 @@ impl World {
         });
         let now = start(&scenario, &hosts);
         let mut settings = TcpListenSettings::with_backlog(10);
-        settings.listen.cookies = scenario.cookies;
+        settings.listen.get_or_insert_default().cookies = scenario.cookies;
         let server = socket(&scenario, 1, SERVER_PORT);
         let listener = hosts[1].tcp_listen(server, settings).unwrap();
         let paths = [0, 1].map(|number: usize| {
