@@ -179,7 +179,9 @@ impl Pacer {
 
     /// Returns when the next segment may be sent: `now` or earlier if it may be sent at once.
     pub fn next_send(&self, now: Instant) -> Instant {
-        if self.rate().is_none() || self.bursts() && (self.unpaced > 0 || self.together > 0) {
+        if self.rate().is_none()
+            || !self.is_at_stated_rate() && (self.unpaced > 0 || self.together > 0)
+        {
             return now;
         }
         let due = self.clock.next_send(now);
@@ -204,15 +206,16 @@ impl Pacer {
         };
         // Each unpaced segment begins another train, so that the last one begins the schedule. Later ones are sent in
         // pairs, or by the setting.
-        (self.unpaced, self.together) = match (self.bursts(), self.unpaced, self.together) {
-            (false, ..) => (0, 0),
-            (true, 0, 0) => (0, self.burst - 1),
-            (true, 0, left) => (0, left - 1),
-            (true, unpaced, _) => {
-                self.clock.end();
-                (unpaced - 1, 0)
-            }
-        };
+        (self.unpaced, self.together) =
+            match (self.is_at_stated_rate(), self.unpaced, self.together) {
+                (true, ..) => (0, 0),
+                (false, 0, 0) => (0, self.burst - 1),
+                (false, 0, left) => (0, left - 1),
+                (false, unpaced, _) => {
+                    self.clock.end();
+                    (unpaced - 1, 0)
+                }
+            };
         // Each interval is rounded down to nanoseconds, and the rest is added to the next one.
         let bytes = bytes.max(1);
         let rest = u64::from(bytes) * NS_PER_SECOND + self.carry;
@@ -247,14 +250,9 @@ impl Pacer {
         }
     }
 
-    /// Whether the stated rate is the limit, and not the window.
+    /// Whether the stated rate is the limit, and not the window. It holds segment by segment: none are sent together.
     pub fn is_at_stated_rate(&self) -> bool {
-        !self.bursts()
-    }
-
-    /// Whether several segments may be sent at once: not at a stated rate, which holds segment by segment.
-    fn bursts(&self) -> bool {
-        self.stated == 0 || self.of_window != 0 && self.of_window < self.stated
+        self.stated != 0 && (self.of_window == 0 || self.stated <= self.of_window)
     }
 }
 
