@@ -47,9 +47,11 @@ pub(crate) fn stack(program: &Program) -> Result<Option<StackOptions>, StartErro
             false => Vec::new(),
         };
         let mut stack = options.stack.options(dev, ports);
+        let at = options.listen.iter().chain(&options.operation.metrics);
         // No fewer than the default, since a reload may add listeners.
-        stack.listeners = stack.listeners.max(listeners(&options.listen));
+        stack.listeners = stack.listeners.max(listeners(at));
         stack.tcp = options.tcp.settings();
+        // Before any socket is bound.
         stack.tcp.check().map_err(StackError::Tcp)?;
         Ok(stack)
     });
@@ -63,13 +65,14 @@ pub(crate) fn stack(program: &Program) -> Result<Option<StackOptions>, StartErro
 }
 
 /// The most listeners of a stack for these addresses.
-fn listeners(listen: &[ListenAddress]) -> u32 {
+fn listeners<'a>(addresses: impl Iterator<Item = &'a ListenAddress>) -> u32 {
     let of = |address: &ListenAddress| match address.place {
         // One for each version of IP.
         Place::All(_) => 2,
-        _ => 1,
+        Place::One(_) => 1,
+        _ => 0,
     };
-    listen.iter().map(of).sum()
+    addresses.map(of).sum()
 }
 
 /// The ports of the addresses to listen on that a stack at the host's addresses on this interface serves.
