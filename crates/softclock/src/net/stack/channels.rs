@@ -38,7 +38,7 @@ pub struct RingReport {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RingKind {
-    /// ARP, neighbor discovery and ICMP.
+    /// ARP, neighbor discovery, ICMP, and other packets that are neither UDP nor TCP, or have extension headers of IPv6.
     Control,
     /// Fragments.
     Fragments,
@@ -170,7 +170,13 @@ impl Channels {
     pub(super) fn take_lost(&self) -> io::Result<u64> {
         let common = self.common.iter().map(|one| one.descriptor().channel());
         let mut lost = common.map(XdpChannel::take_lost).sum::<io::Result<u64>>()?;
-        self.for_listeners(|ring| lost += ring.ring().take_lost());
+        // Lost frames are among those that wait.
+        self.for_listeners(|listener| {
+            let ring = listener.ring();
+            if ring.waiting() > 0 {
+                lost += ring.take_lost();
+            }
+        });
         Ok(lost)
     }
 
@@ -252,7 +258,8 @@ impl ListenerRing {
         (self.channel).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
     }
 
-    /// Passes all frames that have arrived to `on_frame`.
+    /// Passes all frames that have arrived to `on_frame`. Call it after [`RingChannel::stop`]: then no more frames arrive,
+    /// and the loop ends.
     pub(super) fn drain(
         &self,
         channels: &Channels,
@@ -260,7 +267,6 @@ impl ListenerRing {
     ) {
         let ring = self.ring();
         let mut receive = || channels.receive(ring.channel(), || ring.on_taken(), &mut on_frame);
-        // Ends, since no frame arrives after the channel's part in demultiplexing.
         while receive().is_ok() {}
     }
 

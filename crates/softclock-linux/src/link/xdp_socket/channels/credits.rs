@@ -38,7 +38,12 @@ impl Credits {
     /// Keeps this number of credits from SYNs.
     pub(super) fn reserve(&self, account: Account, credits: u32) {
         // Negative, since the program adds it.
-        self.array.entry(account.0)[RESERVE].store((-i64::from(credits)) as u64, Relaxed);
+        let reserve = (-i64::from(credits)) as u64;
+        let entry = &self.array.entry(account.0)[RESERVE];
+        // The program writes to the same cache line.
+        if entry.load(Relaxed) != reserve {
+            entry.store(reserve, Relaxed);
+        }
     }
 
     /// Counts a frame that this process has taken.
