@@ -164,7 +164,8 @@ fn open_channels(link: &Link, options: &StackOptions) -> Result<Opened, DeviceEr
         channels: options.sockets,
         limit: ring_limit(options.channel.packets),
         streams: options.listeners,
-        stream_limit: STREAM_LIMIT,
+        // A channel that is shorter than a window makes losses of its own.
+        stream_limit: ring_limit(options.tcp.channel.packets),
         common_limit: COMMON_LIMIT,
     };
     let failed = |failure| DeviceError {
@@ -230,10 +231,6 @@ pub(super) const TAP: &str = "tap:";
 
 /// The buffer in the kernel for frames with pending segmentation.
 const LONG_FRAMES_BYTES: usize = 4 << 20;
-
-/// The frames that wait in the channel of a listener's port with NI-LRP, and in that of other segments: as many as in
-/// the channel of a connection in the stack, since a channel that is shorter than a window makes losses of its own.
-const STREAM_LIMIT: u32 = 2048;
 
 /// The frames that wait in each other common channel of NI-LRP: as many as in those of the stack, into which the driver
 /// moves them.
