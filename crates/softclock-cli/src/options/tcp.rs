@@ -18,8 +18,7 @@ pub(crate) struct TcpArgs {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = time_wait, requires = "dev")]
     pub(crate) tcp_time_wait: Duration,
 
-    /// Most half-open connections of each address to listen on, over all threads; --tcp-cookies says what happens to
-    /// more
+    /// Most half-open connections of each address to listen on, over all threads; for more, see --tcp-cookies
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = whole(1..=MOST_HALF_OPEN), requires = "dev")]
     pub(crate) tcp_half_open: usize,
 

@@ -45,7 +45,7 @@ pub(crate) struct ClientPatience {
 struct Sending {
     /// Since when the buffer has been full.
     blocked: Option<Instant>,
-    /// Since when the client has taken no bytes, and what the socket said then.
+    /// Since when the client has taken no bytes, and the socket's counters then.
     stalled: Option<(Instant, Sent)>,
     /// The current measurement of the rate; begins when the buffer is first full.
     window: Option<Window>,
@@ -56,11 +56,11 @@ struct Sending {
 struct Window {
     blocked: Duration,
     written: u64,
-    /// What the socket said at the beginning.
+    /// The socket's counters at the beginning.
     sent: Sent,
 }
 
-/// What a socket says about its output.
+/// The output counters of a socket.
 #[derive(Clone, Copy)]
 struct Sent {
     accepted: u64,
@@ -76,8 +76,8 @@ impl Sent {
         }
     }
 
-    /// Returns the bytes that were acknowledged since `before`. The number of unacknowledged bytes alone does not tell:
-    /// while a write waits, the TLS layer may pass on more of what it has.
+    /// Returns the bytes that were acknowledged since `before`. The number of unacknowledged bytes is not
+    /// enough: while a write waits, the TLS layer may pass on more of its data.
     fn acknowledged_since(self, before: Self) -> u64 {
         let accepted = self.accepted - before.accepted;
         (before.unacknowledged + accepted).saturating_sub(self.unacknowledged)
@@ -177,13 +177,13 @@ impl ClientPatience {
         self.poll_write(socket, cx)
     }
 
-    /// Wakes the task after the shortest limit. By then the write may be waiting for the client instead, and no event
-    /// tells of that change.
+    /// Wakes the task after the shortest limit. A stack's stream gives no event when its write begins to wait for the
+    /// client instead.
     fn look_again(&mut self, cx: &mut Context<'_>) {
         let window = (self.timeouts.min_rate > 0).then_some(self.timeouts.rate_window);
         let limit = self.timeouts.send.into_iter().chain(window).min();
         let now = softclock::now();
-        // The time is not up yet.
+        // Never ready: the deadline lies ahead.
         if let Some(limit) = limit {
             let _ = self.timer.poll_until(now + limit, now, cx);
         }
@@ -293,8 +293,8 @@ impl Window {
         }
     }
 
-    /// Returns the bytes that the client has acknowledged during the window, if the socket says `sent` at its end. A
-    /// socket that does not tell what it has accepted has accepted what was written.
+    /// Returns the bytes that the client has acknowledged during the window, if the counters are `sent` at its end. A
+    /// socket without a counter of accepted bytes has accepted what was written.
     fn taken(&self, sent: Sent) -> u64 {
         let of_written =
             (self.sent.unacknowledged + self.written).saturating_sub(sent.unacknowledged);

@@ -8,7 +8,7 @@ use super::TcpSettings;
 use crate::tcp::listen::ListenSettings;
 use crate::tcp::settings::Settings;
 
-/// A setting that is out of its range, or contradicts another one. As text, it says what the setting must be.
+/// A setting that is out of its range, or contradicts another one. Displays as the setting and its requirement.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TcpSettingsError {
     /// The path of the field in [`TcpSettings`], such as `time_wait.duration`.
@@ -29,7 +29,9 @@ impl core::error::Error for TcpSettingsError {}
 impl TcpSettings {
     /// Checks that each setting is in its range, and that none contradicts another one.
     ///
-    /// A stack does not call this: it takes a value out of its range as the nearest one, so that tests can have any.
+    /// A stack does not call this, so that tests can have any value. Some values out of range are taken as the nearest
+    /// one, others as they are. Call it before [`divided`](Self::divided): the part of a stack may be smaller than a
+    /// buffer.
     ///
     /// ```
     /// use softclock_net::stack::TcpSettings;

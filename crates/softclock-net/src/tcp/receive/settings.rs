@@ -21,8 +21,8 @@ pub struct ReceiveSettings {
     /// The size to which the buffer grows if the application reads more than half of it in a round trip, in bytes.
     /// `buffer_bytes` or less: it keeps its size. Default: 6 MiB (as Linux), which fills 250 Mbit/s over 200 ms.
     pub most_buffer_bytes: u32,
-    /// The memory of packets that received bytes may keep, in bytes, headers and unused room included. Past it they are
-    /// copied, so a slow reader cannot hold the memory of the device. Default: 128 KiB.
+    /// The memory of packets that received bytes may keep, in bytes, headers included; a short packet counts as 2 KiB.
+    /// Past it they are copied, so a slow reader cannot hold the memory of the device. Default: 128 KiB.
     pub packet_memory_bytes: u32,
     /// The most ranges beyond a gap. Segments that would begin another one are dropped. Default: 256, enough for one
     /// loss in 17 segments of a window of 6 MiB.

@@ -193,7 +193,7 @@ fn add_error(error: io::Error) -> io::Error {
         ),
         io::ErrorKind::QuotaExceeded => (
             io::ErrorKind::QuotaExceeded,
-            "with ni-lrp, a stack has at most StackOptions::sockets sockets",
+            "with ni-lrp, a stack has at most StackOptions::sockets UDP sockets",
         ),
         io::ErrorKind::InvalidInput => (
             io::ErrorKind::InvalidInput,

@@ -30,8 +30,9 @@ use super::lane::{Lanes, Leaving};
 use super::ring::SocketRing;
 pub(super) use socket::SharedSocket;
 
-/// The state that the threads of a stack share. Locks are held for a few instructions. A thread that holds the counters of a socket may take one other lock, and one
-/// that holds the lanes those of a lane; no other thread takes two.
+/// The state that the threads of a stack share. Locks are held for a few instructions; that of a lane also while the
+/// frames of a thread that ends are dropped. A thread that holds the counters of a socket may take one other lock, and
+/// one that holds the lanes those of a lane; no other thread takes two.
 pub(super) struct Shared {
     pub(super) link: Link,
     /// The addresses and routes of the stack.

@@ -143,10 +143,9 @@ fn a_listener_has_the_settings_of_its_stack_unless_it_is_given_others() {
         let change = |settings: &mut StackSettings| settings.tcp.listen.half_open = of_stack;
         let mut host = keyed_host(2, 2, change);
         let mut settings = TcpListenSettings::with_backlog(1);
-        settings.listen = of_listener.map(|half_open| {
-            let mut listen = ListenSettings::default();
-            listen.half_open = half_open;
-            listen
+        settings.listen = of_listener.map(|half_open| ListenSettings {
+            half_open,
+            ..ListenSettings::default()
         });
         let local = "10.0.0.2:80".parse().unwrap();
         host.tcp_listen(local, settings).unwrap();
