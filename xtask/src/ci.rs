@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use crate::command::{cargo, output, run};
+use crate::counts::Counts;
 use crate::steps::{Outcome, Steps};
-use crate::test::Counts;
 use crate::{boundaries, features, fuzz, go_programs, no_os, own_stack, packages, paths, test};
 
 /// Runs every check and the tests, in one target directory and with the same flags throughout, so
@@ -30,7 +30,7 @@ pub(crate) fn task() -> ExitCode {
     steps.run("tests", || test::step(&[], &mut counts));
     steps.run("serve on a stack", || own_stack::serve(&mut counts));
     steps.summary();
-    println!("{counts}");
+    counts.print();
     steps.exit_code()
 }
 

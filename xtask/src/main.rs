@@ -4,6 +4,7 @@
 mod boundaries;
 mod ci;
 mod command;
+mod counts;
 mod deb;
 mod dist;
 mod features;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     match task.as_str() {
         "test" => test::task(rest),
         "test-stack" if rest.is_empty() => own_stack::task(),
+        "test-mechanisms" if rest.is_empty() => test::mechanisms_task(),
         "ci" if rest.is_empty() => ci::task(),
         "boundaries" if rest.is_empty() => ci::boundaries_task(),
         "bench" => bench(rest),
@@ -82,6 +84,8 @@ cargo xtask test [ARGUMENTS]  Installs what the tests need (as root on Debian), 
                               and prints the counts. Arguments go to `cargo test`.
 cargo xtask test-stack        Runs the suites of `serve` and `proxy`, the connections at random and
                               the sockets on network stacks of their own (as root).
+cargo xtask test-mechanisms   Runs the tests of the runtime, of `serve` and of `proxy` by io_uring, poll and
+                              select (`test` runs those of the runtime, and by io_uring all).
 cargo xtask ci                All checks, then the tests: what a change must pass. Installs the
                               same, and a C compiler for aarch64.
 cargo xtask boundaries        Of these the checks of what may depend on what, which take seconds.
@@ -94,7 +98,8 @@ cargo xtask dist              Builds the release, and its manual and completions
 cargo xtask deb [--binary PATH]
                               A Debian package in target/debian, of the release or of PATH.
 
-With CI set in the environment a test that cannot run here counts as a failure.
+With CI set in the environment a test that cannot run here counts as a failure. Up to three tests
+that fail beside others are run again alone, and are told as unstable if they pass then.
 ";
 
 #[cfg(test)]

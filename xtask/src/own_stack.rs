@@ -5,8 +5,9 @@ use std::os::unix::fs::MetadataExt;
 use std::process::{ExitCode, Stdio};
 
 use crate::command::{cargo, output};
+use crate::counts::Counts;
 use crate::steps::{Outcome, Steps};
-use crate::test::{Counts, Run, SkipLog, skipped};
+use crate::test::{Run, SkipLog, skipped};
 use crate::{go_programs, packages};
 
 /// A test program that runs on stacks with `SOFTCLOCK_TEST_STACK` in its environment.
@@ -128,7 +129,7 @@ pub(crate) fn task() -> ExitCode {
         steps.run(suite.step, || suite.run(&mut counts));
     }
     steps.summary();
-    println!("{counts}");
+    counts.print();
     steps.exit_code()
 }
 

@@ -1,14 +1,13 @@
 //! `cargo xtask test`: every test, live, and the counts summed over all test programs.
 
-use std::fmt;
 use std::fs;
-use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{ChildStdout, ExitCode, Stdio};
+use std::process::{ExitCode, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::command::cargo;
+use crate::counts::Counts;
 use crate::steps::{Outcome, Steps};
 use crate::{go_programs, packages};
 
@@ -20,31 +19,68 @@ pub(crate) fn task(arguments: &[String]) -> ExitCode {
     let mut counts = Counts::default();
     steps.run("tests", || step(arguments, &mut counts));
     steps.summary();
-    println!("{counts}");
+    counts.print();
+    steps.exit_code()
+}
+
+/// The same by each mechanism of readiness but the default, which takes longer.
+pub(crate) fn mechanisms_task() -> ExitCode {
+    let mut steps = Steps::default();
+    steps.run("packages", packages::install_missing);
+    steps.run("programs in Go", go_programs::install_missing);
+    let mut counts = Counts::default();
+    for (mechanism, tests) in MECHANISMS {
+        steps.run(mechanism, || by_mechanism(mechanism, tests, &mut counts));
+    }
+    steps.summary();
+    counts.print();
     steps.exit_code()
 }
 
 /// The same without the surroundings, for `ci`.
 pub(crate) fn step(arguments: &[String], counts: &mut Counts) -> Result<Outcome, String> {
     let log = SkipLog::new();
-    let run = |arguments: &[String], environment, counts: &mut Counts| {
-        let run = Run {
-            arguments,
-            environment,
-            log: log.path(),
-        };
-        run.count(counts)
+    let run = Run {
+        arguments,
+        environment: None,
+        log: log.path(),
     };
-    let mut result = run(arguments, None, counts);
+    let mut result = run.count(counts);
     if arguments.is_empty() {
-        for (mechanism, tests) in MECHANISMS {
-            let tests: Vec<String> = tests.split(' ').map(str::to_owned).collect();
-            let again = run(&tests, Some(("SOFTCLOCK_EVENTS", mechanism)), counts);
-            result = result.and(again.map_err(|error| format!("by {mechanism}: {error}")));
+        for (mechanism, tests) in [
+            IO_URING,
+            ("poll", "--test runtime"),
+            ("select", "--test runtime"),
+        ] {
+            result = result.and(by_mechanism_to(log.path(), mechanism, tests, counts));
         }
     }
     let outcome = log.outcome(counts);
     result.and(outcome)
+}
+
+/// Runs `tests`, arguments for `cargo test`, by a mechanism of readiness.
+fn by_mechanism(mechanism: &str, tests: &str, counts: &mut Counts) -> Result<Outcome, String> {
+    let log = SkipLog::new();
+    let result = by_mechanism_to(log.path(), mechanism, tests, counts);
+    let outcome = log.outcome(counts);
+    result.and(outcome)
+}
+
+fn by_mechanism_to(
+    log: &Path,
+    mechanism: &str,
+    tests: &str,
+    counts: &mut Counts,
+) -> Result<(), String> {
+    let arguments: Vec<String> = tests.split(' ').map(str::to_owned).collect();
+    let run = Run {
+        arguments: &arguments,
+        environment: Some(("SOFTCLOCK_EVENTS", mechanism)),
+        log,
+    };
+    let result = run.count(counts);
+    result.map_err(|error| format!("by {mechanism}: {error}"))
 }
 
 /// A run of `cargo test`.
@@ -56,13 +92,43 @@ pub(crate) struct Run<'a> {
     pub(crate) log: &'a Path,
 }
 
+/// The most failed tests that are run again: more of them are no accident.
+const MOST_REPEATED: usize = 3;
+
 impl Run<'_> {
-    /// Runs the tests, and adds their results to `counts`.
+    /// Runs the tests, and adds their results to `counts`. Up to three tests that failed beside others are run again
+    /// alone: those that pass then are told as unstable, and are no failure.
     pub(crate) fn count(&self, counts: &mut Counts) -> Result<(), String> {
-        let scope = (!names_packages(self.arguments)).then_some("--workspace");
+        let (mut found, success) = self.run(self.arguments)?;
+        let failed = found.failed_tests().to_vec();
+        let mut result = success;
+        if result.is_err() {
+            // A program that crashed, or did not compile, prints no result to sum up.
+            found.count_failure();
+        }
+        if result.is_err() && found.all_failures_have_names() && failed.len() <= MOST_REPEATED {
+            println!("\n--> again, alone: {}", failed.join(" "));
+            let own = self
+                .arguments
+                .iter()
+                .take_while(|argument| *argument != "--");
+            let rest = ["--", "--exact", "--test-threads", "1"].map(str::to_owned);
+            let again: Vec<String> = own.cloned().chain(rest).chain(failed).collect();
+            let (second, success) = self.run(&again)?;
+            if success.is_ok() && found.passed_alone(&second) {
+                result = Ok(());
+            }
+        }
+        counts.add(found);
+        result
+    }
+
+    /// The counts of a run of `cargo test`, and whether it succeeded.
+    fn run(&self, arguments: &[String]) -> Result<(Counts, Result<(), String>), String> {
+        let scope = (!names_packages(arguments)).then_some("--workspace");
         let mut child = cargo(["test", "--all-features", "--no-fail-fast"])
             .args(scope)
-            .args(self.arguments)
+            .args(arguments)
             .envs(self.environment)
             .env("SOFTCLOCK_SKIP_LOG", self.log)
             .stdout(Stdio::piped())
@@ -73,16 +139,11 @@ impl Run<'_> {
         let status = child
             .wait()
             .map_err(|error| format!("cannot wait for cargo test: {error}"))?;
-        let found = last_count(&output)?;
-        counts.passed += found.passed;
-        counts.failed += found.failed;
-        counts.skipped += found.skipped;
-        if status.success() {
-            return Ok(());
-        }
-        // A program that crashed, or did not compile, prints no result to sum up.
-        counts.failed = counts.failed.max(1);
-        Err(format!("cargo test ended with {status}"))
+        let success = match status.success() {
+            true => Ok(()),
+            false => Err(format!("cargo test ended with {status}")),
+        };
+        Ok((last_count(&output)?, success))
     }
 }
 
@@ -101,14 +162,11 @@ fn last_count(output: &mpsc::Receiver<Counts>) -> Result<Counts, String> {
 }
 
 /// The runtime, the server and the proxy are tested again by each mechanism of readiness but the default, without the
-/// test that takes a minute. `select` leaves out the one with more descriptors than it can take and those of clients
-/// that are lost, which it does not tell, and `poll` the one that lowers the limit of descriptors below those in use,
-/// with which poll(2) fails.
+/// test that takes a minute: all of them by io_uring, and for `cargo xtask test-mechanisms` by the others too. `select`
+/// leaves out the one with more descriptors than it can take and those of clients that are lost, which it does not
+/// tell, and `poll` the one that lowers the limit of descriptors below those in use, with which poll(2) fails.
 const MECHANISMS: [(&str, &str); 3] = [
-    (
-        "io_uring",
-        "--test runtime --test serve --test proxy -- --skip soak",
-    ),
+    IO_URING,
     (
         "poll",
         "--test runtime --test serve --test proxy -- --skip soak --skip without_descriptors",
@@ -119,85 +177,10 @@ const MECHANISMS: [(&str, &str); 3] = [
     ),
 ];
 
-/// Tests passed, failed and skipped.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Counts {
-    passed: usize,
-    failed: usize,
-    skipped: usize,
-}
-
-impl Counts {
-    fn read_in_background(stdout: ChildStdout) -> mpsc::Receiver<Counts> {
-        let (sender, receiver) = mpsc::channel();
-        std::thread::spawn(move || {
-            let counts = Counts::read(stdout, io::stdout());
-            // The receiver is gone if the output took too long to end.
-            let _ = sender.send(counts);
-        });
-        receiver
-    }
-
-    /// Copies `input` to `shown` as it comes, unfinished lines included, and sums up its results.
-    fn read(mut input: impl Read, mut shown: impl Write) -> Counts {
-        let mut counts = Counts::default();
-        let mut line = Vec::new();
-        let mut buffer = [0; 4096];
-        while let Ok(length @ 1..) = input.read(&mut buffer) {
-            let bytes = &buffer[..length];
-            // The tests continue even if standard output is closed.
-            let _ = shown.write_all(bytes).and_then(|()| shown.flush());
-            for &byte in bytes {
-                if byte == b'\n' {
-                    counts.add_line(&String::from_utf8_lossy(&line));
-                    line.clear();
-                } else {
-                    line.push(byte);
-                }
-            }
-        }
-        counts.add_line(&String::from_utf8_lossy(&line));
-        counts
-    }
-
-    /// Adds a line such as `test result: ok. 3 passed; 0 failed; 1 ignored; …`; ignores others.
-    fn add_line(&mut self, line: &str) {
-        let Some((_, result)) = line.split_once("test result: ") else {
-            return;
-        };
-        let numbers = result.split_once(". ").map_or("", |(_, numbers)| numbers);
-        for part in numbers.split(';') {
-            let mut words = part.split_whitespace();
-            let (Some(number), Some(kind)) = (words.next(), words.next()) else {
-                continue;
-            };
-            let number: usize = number.parse().unwrap_or(0);
-            match kind {
-                "passed" => self.passed += number,
-                "failed" => self.failed += number,
-                "ignored" => self.skipped += number,
-                _ => {}
-            }
-        }
-    }
-
-    /// A test that skips itself returns early, so libtest counted it as passed.
-    fn count_skipped(&mut self, skipped: usize) {
-        self.passed = self.passed.saturating_sub(skipped);
-        self.skipped += skipped;
-    }
-}
-
-impl fmt::Display for Counts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counts {
-            passed,
-            failed,
-            skipped,
-        } = self;
-        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
-    }
-}
+const IO_URING: (&str, &str) = (
+    "io_uring",
+    "--test runtime --test serve --test proxy -- --skip soak",
+);
 
 /// The file to which tests append a line when they skip themselves, or leave something out.
 pub(crate) struct SkipLog(PathBuf);
@@ -263,20 +246,6 @@ fn in_ci() -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn results_are_summed_over_programs() {
-        let output = "running 2 tests\n\
-            test a ... ok\n\
-            test result: ok. 2 passed; 0 failed; 1 ignored; 0 measured; 0 filtered out; finished\n\
-            test result: FAILED. 3 passed; 4 failed; 0 ignored; 0 measured; 9 filtered out\n";
-        let mut shown = Vec::new();
-        let mut counts = Counts::read(output.as_bytes(), &mut shown);
-        assert_eq!(shown, output.as_bytes());
-        assert_eq!(counts.to_string(), "5 passed, 4 failed, 1 skipped");
-        counts.count_skipped(1);
-        assert_eq!(counts.to_string(), "4 passed, 4 failed, 2 skipped");
-    }
 
     #[test]
     fn packages_are_named_before_the_tests_own_arguments() {
