@@ -14,6 +14,7 @@ mod ours;
 mod owner;
 mod path;
 mod random;
+mod reactions;
 mod smoltcp;
 mod world;
 
@@ -24,6 +25,7 @@ use softclock_linux::link::Tap;
 use softclock_testing::lab::Namespace;
 
 use crate::random::Random;
+use crate::reactions::Plan;
 use crate::world::World;
 
 #[test]
@@ -62,6 +64,44 @@ fn streams_to_the_kernel_arrive_whole() {
         softclock_testing::skip!("{reason}");
     }
     run_seeds(10, &mut run);
+}
+
+#[test]
+fn segments_that_are_no_part_of_a_stream_are_met_as_by_the_kernel() {
+    softclock_testing::require!("ip", "unshare", "nsenter");
+    if let Err(reason) = Namespace::new() {
+        softclock_testing::skip!("{reason}");
+    }
+    let mut run = |seed, prints| {
+        let namespace = Namespace::new().expect("the first was made");
+        namespace.disable_ipv6().expect("a setting");
+        // Without its limits, the kernel answers each segment; and a reset does not end TIME-WAIT (RFC 1337).
+        for setting in [
+            "tcp_invalid_ratelimit=0",
+            "tcp_challenge_ack_limit=2147483647",
+            "tcp_rfc1337=1",
+        ] {
+            let command = format!("sysctl -q -w net.ipv4.{setting}");
+            namespace.run(&command).expect("a setting");
+        }
+        let plan = Plan::random(&mut Random::new(seed));
+        if prints {
+            println!("softclock:");
+        }
+        let ours = plan.ours(prints);
+        let ran = namespace.inside(|| {
+            let tap = Tap::create("reactions").expect("a new namespace");
+            let address = "ip addr add 10.0.0.2/24 dev reactions";
+            namespace.run(address).expect("a new link");
+            if prints {
+                println!("the kernel:");
+            }
+            plan.kernel(tap, prints)
+        });
+        let kernel = ran.expect("a new namespace");
+        plan.compare(&ours, &kernel);
+    };
+    run_seeds(100, &mut run);
 }
 
 /// Seeds in which smoltcp 0.14 stands still: it retransmits a segment of 536 bytes into a window of 533, counts all as

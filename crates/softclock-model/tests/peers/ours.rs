@@ -7,6 +7,7 @@ use softclock_core::Instant;
 use softclock_model::host::{Host, host, socket};
 use softclock_net::checksum::Verify;
 use softclock_net::stack::{Architecture, TcpError, TcpId, TcpListenSettings, TcpListenerId};
+use softclock_net::tcp::challenge::ChallengeSettings;
 use softclock_net::tcp::congestion::Algorithm;
 use softclock_net::tcp::connection::Error;
 use softclock_net::tcp::settings::Settings;
@@ -21,9 +22,22 @@ pub(crate) struct OursPlan {
     architecture: Architecture,
     mtu: usize,
     tcp: Settings,
+    challenges: ChallengeSettings,
 }
 
 impl OursPlan {
+    /// The defaults, without limits on the answers to segments that may be forged.
+    pub(crate) fn answering_all() -> Self {
+        let mut challenges = ChallengeSettings::default();
+        challenges.interval = Duration::ZERO;
+        Self {
+            architecture: Architecture::SoftLrp,
+            mtu: 1500,
+            tcp: Settings::default(),
+            challenges,
+        }
+    }
+
     pub(crate) fn random(random: &mut Random, scale: &Scale) -> Self {
         let mut tcp = Settings::default();
         tcp.has_sack = random.chance(700);
@@ -51,6 +65,7 @@ impl OursPlan {
             architecture: random.pick(&Architecture::ALL),
             mtu: random.pick(&[1500, 1500, 576, 1280]),
             tcp,
+            challenges: ChallengeSettings::default(),
         }
     }
 }
@@ -76,6 +91,7 @@ impl Ours {
             settings.architecture = plan.architecture;
             settings.mtu = plan.mtu;
             settings.tcp.connection = plan.tcp.clone();
+            settings.tcp.shared.challenges = plan.challenges;
         });
         let (mut listeners, mut ids) = (Vec::new(), vec![None; number]);
         for (connection, id) in ids.iter_mut().enumerate() {

@@ -407,7 +407,7 @@ pub(crate) const fn server_port(connection: usize) -> u16 {
     80 + connection as u16
 }
 
-const START: Instant = Instant::from_ns(1_000_000_000);
+pub(crate) const START: Instant = Instant::from_ns(1_000_000_000);
 const MOST_TIME: Duration = Duration::from_secs(4 * 3600);
 const MOST_STEPS: usize = 1_000_000;
 

@@ -77,6 +77,8 @@ impl Sender {
                 self.flight = Some(flight);
             }
         }
+        let more = ack.acknowledgment.since(event.una_before);
+        self.acknowledged = self.acknowledged.saturating_add(more);
         self.una = self.una.max(ack.acknowledgment);
         self.reordering.on_advance(self.una);
         self.settle(&event, &mut acked);
@@ -95,7 +97,9 @@ impl Sender {
         !matches!(verdict, AckVerdict::Future | AckVerdict::TooOld)
     }
 
-    /// RFC 9293, 3.10.7.4, and RFC 5961, 5.2.
+    /// RFC 9293, 3.10.7.4, and RFC 5961, 5.2. An acknowledgment of bytes that were never sent is too old also within the
+    /// largest window, as in Linux since 6.7: who forges segments from an address that is not theirs would otherwise need
+    /// far fewer guesses for the first ones.
     fn judge(&self, acknowledgment: Seq) -> AckVerdict {
         let probed = u32::from(self.flags.has_probed_window);
         if (self.next + probed).is_before(acknowledgment) {
@@ -104,7 +108,7 @@ impl Sender {
             AckVerdict::New
         } else if acknowledgment == self.una {
             AckVerdict::Duplicate
-        } else if acknowledgment.is_before(self.una - self.most_window) {
+        } else if acknowledgment.is_before(self.una - self.most_window.min(self.acknowledged)) {
             AckVerdict::TooOld
         } else {
             AckVerdict::Old
@@ -119,14 +123,14 @@ impl Sender {
         self.next = acknowledgment;
     }
 
+    /// RFC 9293, 3.10.7.4. SND.WL2 needs no place: it is never above SND.UNA, below which the acknowledgment of no
+    /// segment lies that gets here.
     fn update_window(&mut self, ack: &Ack<'_>) {
-        let is_newer = self.una.is_before(ack.acknowledgment)
-            || self.window_seq.is_before(ack.seq)
-            || (self.window_seq == ack.seq && self.window_ack.is_at_or_before(ack.acknowledgment));
+        let is_newer =
+            self.una.is_before(ack.acknowledgment) || self.window_seq.is_at_or_before(ack.seq);
         if is_newer {
             self.window = ack.window;
             self.window_seq = ack.seq;
-            self.window_ack = ack.acknowledgment;
             self.most_window = self.most_window.max(ack.window);
         }
     }

@@ -116,13 +116,14 @@ pub struct Sender {
     /// Since when the peer has not acknowledged more, although there is something to acknowledge or to send;
     /// [`Instant::FAR_FUTURE`] if there is nothing.
     waits_since: Instant,
-    /// SND.UNA, SND.NXT, SND.WND, and the segment of the last window update (SND.WL1, SND.WL2).
+    /// SND.UNA, SND.NXT, SND.WND, and the segment of the last window update (SND.WL1).
     una: Seq,
     next: Seq,
     window: u32,
     window_seq: Seq,
-    window_ack: Seq,
     most_window: u32,
+    /// The sequence numbers that were acknowledged, or the most that the field can hold.
+    acknowledged: u32,
     /// The end of the last short segment (Nagle, in Minshall's form).
     short_end: Seq,
     mss: u16,
@@ -282,8 +283,8 @@ impl Sender {
             next,
             window,
             window_seq: Seq::default(),
-            window_ack: next,
             most_window: window,
+            acknowledged: 0,
             short_end: next,
             mss,
             timer: Timer::Off,

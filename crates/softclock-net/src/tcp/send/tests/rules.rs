@@ -92,18 +92,34 @@ fn impossible_acknowledgments_change_nothing() {
     bench.write(3000);
     bench.sent();
     assert_eq!(bench.ack(3001, &[]).verdict, AckVerdict::Future);
+    bench.ack_with(2500, &[], 2000, None, false);
     bench.ack_with(3000, &[], 2000, None, false);
-    assert_eq!(
-        bench.ack(3000u32.wrapping_sub(1 << 20), &[]).verdict,
-        AckVerdict::Old
-    );
-    assert_eq!(
-        bench.ack(2999u32.wrapping_sub(1 << 20), &[]).verdict,
-        AckVerdict::TooOld
-    );
+    for (acknowledgment, verdict) in [(2999, AckVerdict::Old), (0, AckVerdict::Old)] {
+        assert_eq!(bench.ack(acknowledgment, &[]).verdict, verdict);
+    }
+    // Bytes that were never sent, within the largest window.
+    assert_eq!(bench.ack(u32::MAX, &[]).verdict, AckVerdict::TooOld);
     assert_eq!(
         (bench.sender.una(), bench.sender.window()),
         (Seq(3000), 2000)
+    );
+}
+
+#[test]
+fn an_acknowledgment_further_back_than_the_largest_window_is_too_old() {
+    const WINDOW: u32 = 1 << 20;
+    let mut bench = Bench::plain();
+    let mut acked = 0;
+    while acked < 2 * WINDOW {
+        bench.write(5000);
+        assert!(!bench.sent().is_empty());
+        acked += 5000;
+        bench.ack_with(acked, &[], WINDOW, None, false);
+    }
+    assert_eq!(bench.ack(acked - WINDOW, &[]).verdict, AckVerdict::Old);
+    assert_eq!(
+        bench.ack(acked - WINDOW - 1, &[]).verdict,
+        AckVerdict::TooOld
     );
 }
 
