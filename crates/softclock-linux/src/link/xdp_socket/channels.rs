@@ -16,7 +16,7 @@ mod slot;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::{fmt, io};
+use std::{fmt, io, mem};
 
 use rustix::net::sockopt;
 use rustix::net::xdp::XdpOptionsFlags;
@@ -217,8 +217,11 @@ impl XdpChannels {
         let shared = &self.shared;
         let channel = XdpChannel::over(shared.take_slot(class)?, limit, shared);
         for key in keys.iter().map(|key| key.to_bytes()) {
-            // On an error the channel is dropped, with the keys that it has so far.
-            shared.maps.keys.insert(&key, channel.slot.account.0)?;
+            if let Err(error) = shared.maps.keys.insert(&key, channel.slot.account.0) {
+                // With the keys that it has so far.
+                channel.undo();
+                return Err(error);
+            }
             lock(&channel.keys).push(key);
         }
         Ok(channel)
@@ -270,6 +273,20 @@ impl XdpChannels {
     pub fn flush(&self) {
         let mut sending = lock(&self.shared.sending);
         sending.flush(self.shared.socket.as_fd());
+    }
+
+    /// Counts the frames to removed channels that no channel has counted, since the last call: the program handled them
+    /// after the channel's counters were [frozen](XdpChannel::freeze), or after it was dropped. They are discarded.
+    /// Reads memory.
+    pub fn take_late(&self) -> u64 {
+        let Shared { slots, maps, .. } = &*self.shared;
+        let of_class = |slots: &Mutex<Slots>| {
+            let mut slots = lock(slots);
+            let before = mem::take(&mut slots.late);
+            let idle = slots.idle.iter();
+            before + idle.map(|slot| slot.take_late(&maps.credits)).sum::<u64>()
+        };
+        slots.iter().map(of_class).sum()
     }
 
     /// Counts frames that [`send`](Self::send) accepted and the link then refused, since the last call.
@@ -372,7 +389,11 @@ impl Shared {
     fn take_slot(&self, class: Class) -> io::Result<Arc<Slot>> {
         let mut slots = lock(&self.slots[class as usize]);
         match self.take_idle(&mut slots.idle) {
-            Some(slot) => Ok(slot),
+            Some(slot) => {
+                // The next channel counts those from here on.
+                slots.late += slot.take_late(&self.maps.credits);
+                Ok(slot)
+            }
             None => self.open_slot(class, &mut slots.opened),
         }
     }

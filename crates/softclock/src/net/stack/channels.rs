@@ -258,8 +258,8 @@ impl ListenerRing {
         (self.channel).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
     }
 
-    /// Passes all frames that have arrived to `on_frame`. Call it after [`RingChannel::stop`]: then no more frames arrive,
-    /// and the loop ends.
+    /// Passes all frames that have arrived to `on_frame`. Call it after [`RingChannel::stop`]: then at most a few more
+    /// frames arrive, and the loop ends.
     pub(super) fn drain(
         &self,
         channels: &Channels,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 use std::{io, mem};
 
@@ -25,16 +25,34 @@ pub(super) struct SocketRing {
     batch: RefCell<VecDeque<Received<Chunk>>>,
 }
 
+/// The frames of a ring that is closed, without those that are counted already.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Closed {
+    /// Those that the kernel lost.
+    pub(super) lost: u64,
+    /// Those that the program discarded.
+    pub(super) discarded: u64,
+    /// Those that no receiver has taken.
+    pub(super) waiting: u64,
+}
+
 /// The channel of a socket in the network interface, with its counters. The driver reads them, perhaps in another
 /// thread than that of the socket.
 pub(super) struct RingChannel {
     channel: XdpChannel,
     /// The frames that its receiver has taken.
     taken: AtomicU64,
-    /// The discarded frames that are counted.
-    counted: Mutex<u64>,
+    counted: Mutex<Counted>,
     /// The frames that the kernel has lost behind the program.
     lost: AtomicU64,
+}
+
+/// What is counted of a ring. Locked for a look at the counters, so that another thread's look is before or after it.
+#[derive(Default)]
+struct Counted {
+    discarded: u64,
+    /// Then no more is counted here.
+    is_closed: bool,
 }
 
 impl SocketRing {
@@ -115,7 +133,7 @@ impl RingChannel {
         Self {
             channel,
             taken: AtomicU64::new(0),
-            counted: Mutex::new(0),
+            counted: Mutex::default(),
             lost: AtomicU64::new(0),
         }
     }
@@ -130,21 +148,51 @@ impl RingChannel {
         self.taken.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Ends the ring's part in demultiplexing, so that its counters stand still.
+    /// Ends the ring's part in demultiplexing.
     pub(super) fn stop(&self) {
         self.channel.stop();
     }
 
+    /// Closes the ring; returns the frames that are to be counted. The XDP program may still handle a frame to it:
+    /// [`XdpChannels::take_late`] counts these.
+    pub(super) fn close(&self) -> Closed {
+        let mut counted = self.counted();
+        self.channel.stop();
+        // Before the counters stand still, so that the lost frames are among those that arrived.
+        let lost = self.count_lost();
+        self.channel.freeze();
+        counted.is_closed = true;
+        Closed {
+            lost,
+            discarded: self.count_discarded(&mut counted),
+            waiting: self.waiting(),
+        }
+    }
+
     /// Counts frames that the program discarded since the last call.
     pub(super) fn take_discarded(&self) -> u64 {
-        // Before the look, so that another thread's look is not an earlier one.
-        let mut counted = self.counted.lock().unwrap_or_else(PoisonError::into_inner);
-        let discarded = self.channel.discarded();
-        discarded - mem::replace(&mut *counted, discarded)
+        self.count_discarded(&mut self.counted())
     }
 
     /// Counts frames that the kernel lost since the last call.
     pub(super) fn take_lost(&self) -> u64 {
+        let counted = self.counted();
+        match counted.is_closed {
+            true => 0,
+            false => self.count_lost(),
+        }
+    }
+
+    fn counted(&self) -> MutexGuard<'_, Counted> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count_discarded(&self, counted: &mut Counted) -> u64 {
+        let discarded = self.channel.discarded();
+        discarded - mem::replace(&mut counted.discarded, discarded)
+    }
+
+    fn count_lost(&self) -> u64 {
         // An error leaves them for the next call.
         let lost = self.channel.take_lost().unwrap_or(0);
         self.lost.fetch_add(lost, Ordering::Relaxed);

@@ -27,7 +27,7 @@ use softclock_net::stack::{
 
 use super::capture::Capture;
 use super::lane::{Lanes, Leaving};
-use super::ring::SocketRing;
+use super::ring::{Closed, SocketRing};
 pub(super) use socket::SharedSocket;
 
 /// The state that the threads of a stack share. Locks are held for a few instructions; that of a lane also while the
@@ -388,13 +388,11 @@ impl Shared {
     fn count_closed(&self, socket: &SharedSocket) {
         let more = socket.take_counts();
         let ring = socket.ring.as_ref().and_then(Weak::upgrade);
-        let closed = ring.map(|ring| {
-            // Before its frames are counted, since others would arrive in between.
-            ring.stop();
-            let lost = ring.take_lost();
-            (lost, ring.take_discarded(), ring.waiting())
-        });
-        let (lost, discarded, waiting) = closed.unwrap_or_default();
+        let Closed {
+            lost,
+            discarded,
+            waiting,
+        } = ring.map(|ring| ring.close()).unwrap_or_default();
         let mut counts = lock(&self.counts);
         counts.received.add(&more);
         counts.received.frames += discarded + waiting;

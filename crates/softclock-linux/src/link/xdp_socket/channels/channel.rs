@@ -1,11 +1,12 @@
 //! One channel.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::{fmt, io, mem};
 
 use super::super::chunks::Chunk;
 use super::super::lock;
+use super::credits::Counts;
 use super::slot::Slot;
 use super::{EndpointKey, Shared};
 use crate::link::{Received, Refused};
@@ -17,8 +18,9 @@ pub struct XdpChannel {
     pub(super) keys: Mutex<Vec<[u8; EndpointKey::BYTES]>>,
     limit: u32,
     /// The counts when the channel was added: its slot may have had another before.
-    delivered_before: u64,
-    discarded_before: u64,
+    before: Counts,
+    /// The counts when they were frozen.
+    end: OnceLock<Counts>,
     shared: Arc<Shared>,
 }
 
@@ -26,14 +28,15 @@ impl XdpChannel {
     /// Opens the channel by granting its credits.
     pub(super) fn over(slot: Arc<Slot>, limit: u32, shared: &Arc<Shared>) -> Self {
         let credits = &shared.maps.credits;
+        let before = slot.begin();
         // The slot may have had a channel with another before.
         credits.reserve(slot.account, 0);
         credits.grant(slot.account, limit.into());
         Self {
             keys: Mutex::default(),
             limit,
-            delivered_before: credits.delivered(slot.account),
-            discarded_before: credits.discarded(slot.account),
+            before,
+            end: OnceLock::new(),
             slot,
             shared: shared.clone(),
         }
@@ -64,14 +67,45 @@ impl XdpChannel {
         taken
     }
 
-    /// Ends the channel's part in demultiplexing: frames that the program handles from now on are to no endpoint. The
-    /// counters then have their last values, but for a frame that the program handles just now. Makes a system call for
-    /// each key.
+    /// Ends the channel's part in demultiplexing: frames whose channel the program looks up from now on are to no
+    /// endpoint. A frame whose channel it has found already may still arrive in the channel, or be discarded there, a
+    /// little later. Makes a system call for each key.
     pub fn stop(&self) {
         for key in mem::take(&mut *lock(&self.keys)) {
             // The entry is there: no other channel can remove it.
             let _ = self.shared.maps.keys.remove(&key);
         }
+    }
+
+    /// Stops the channel as [`stop`](Self::stop) does, and then the counters of [`delivered`](Self::delivered) and
+    /// [`discarded`](Self::discarded). Frames that the program still handles are counted by
+    /// [`XdpChannels::take_late`](super::XdpChannels::take_late) once the channel is dropped. To count each frame once,
+    /// neither receive frames nor call [`take_lost`](Self::take_lost) afterwards, which may find such a frame.
+    pub fn freeze(&self) {
+        self.end();
+    }
+
+    /// Freezes the counters, unless they are; returns the program's counts as they were then.
+    fn end(&self) -> Counts {
+        self.stop();
+        *self.end.get_or_init(|| self.program_counts())
+    }
+
+    /// Undoes the adding of a channel: all of its frames count as late.
+    pub(super) fn undo(self) {
+        let _ = self.end.set(self.before);
+    }
+
+    /// The frames that the program has counted, of all channels of the slot.
+    fn program_counts(&self) -> Counts {
+        self.shared.maps.credits.counts(self.slot.account)
+    }
+
+    /// The frames of this channel.
+    fn counts(&self) -> Counts {
+        let end = self.end.get().copied();
+        let end = end.unwrap_or_else(|| self.program_counts());
+        end.since(self.before)
     }
 
     /// Keeps room for this number of frames that are not SYNs: the program discards a SYN, a segment that opens a
@@ -93,18 +127,12 @@ impl XdpChannel {
 
     /// Counts the frames that the program put into the channel. Reads memory.
     pub fn delivered(&self) -> u64 {
-        let credits = &self.shared.maps.credits;
-        credits
-            .delivered(self.slot.account)
-            .wrapping_sub(self.delivered_before)
+        self.counts().delivered
     }
 
     /// Counts the frames that the program discarded since the channel was full. Reads memory.
     pub fn discarded(&self) -> u64 {
-        let credits = &self.shared.maps.credits;
-        credits
-            .discarded(self.slot.account)
-            .wrapping_sub(self.discarded_before)
+        self.counts().discarded
     }
 
     /// Counts frames that the kernel lost behind the program since the last call, and gives their room back to the
@@ -136,12 +164,13 @@ impl fmt::Debug for XdpChannel {
 
 impl Drop for XdpChannel {
     fn drop(&mut self) {
-        self.stop();
+        let end = self.end();
         let Shared { maps, .. } = &*self.shared;
         // Without credits, the program discards frames whose entry it has already found.
         maps.credits
             .grant(self.slot.account, -i64::from(self.limit));
         self.slot.drain(&self.shared.chunks.0);
+        self.slot.end(end);
         lock(self.shared.slots(self.slot.account))
             .idle
             .push_back(self.slot.clone());

@@ -69,14 +69,32 @@ impl Credits {
         self.array.entry(account.0)[CREDITS].load(Relaxed) as i64
     }
 
-    /// Counts the frames that the program has put into channels with this account.
-    pub(super) fn delivered(&self, account: Account) -> u64 {
-        self.array.entry(account.0)[DELIVERED].load(Relaxed)
+    /// Counts the frames that the program has handled on this account.
+    pub(super) fn counts(&self, account: Account) -> Counts {
+        let entry = self.array.entry(account.0);
+        Counts {
+            delivered: entry[DELIVERED].load(Relaxed),
+            discarded: entry[DISCARDED].load(Relaxed),
+        }
     }
+}
 
-    /// Counts the frames that the program has discarded.
-    pub(super) fn discarded(&self, account: Account) -> u64 {
-        self.array.entry(account.0)[DISCARDED].load(Relaxed)
+/// The frames of an account since it was created: of all channels that had it, one after the other.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    /// Those that the program put into channels.
+    pub(super) delivered: u64,
+    /// Those that it discarded.
+    pub(super) discarded: u64,
+}
+
+impl Counts {
+    /// The frames since these counts were `before`.
+    pub(super) const fn since(self, before: Self) -> Self {
+        Self {
+            delivered: self.delivered.wrapping_sub(before.delivered),
+            discarded: self.discarded.wrapping_sub(before.discarded),
+        }
     }
 }
 

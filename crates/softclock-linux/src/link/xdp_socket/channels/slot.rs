@@ -1,9 +1,9 @@
 //! The socket of a channel. It outlives the channel, since opening and closing sockets is slow.
 
 use std::collections::VecDeque;
-use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
+use std::{io, mem};
 
 use rustix::net::xdp::{XDP_PGOFF_RX_RING, XdpDesc};
 use rustix::net::{AddressFamily, SocketType, socket_with, sockopt};
@@ -12,7 +12,7 @@ use super::super::chunks::{Account, Chunk, Chunks};
 use super::super::lock;
 use super::super::receiving::take_batch;
 use super::super::ring::Consumer;
-use super::Credits;
+use super::credits::{Counts, Credits};
 use crate::link::{Received, Refused};
 use crate::socket::NEW_SOCKET;
 
@@ -24,6 +24,8 @@ pub(super) struct Slot {
     arrived: Mutex<Consumer<XdpDesc>>,
     pub(super) socket: OwnedFd,
     losses: Mutex<Losses>,
+    /// The program's counts up to which each frame is counted: by a channel that is removed, or as late.
+    counted: Mutex<Counts>,
 }
 
 /// The frames that the kernel had lost at the last look, and those of them that are reported.
@@ -40,6 +42,8 @@ pub(super) struct Slots {
     pub(super) idle: VecDeque<Arc<Slot>>,
     /// The number of all.
     pub(super) opened: u32,
+    /// The late frames of slots that have another channel since, without those that were taken.
+    pub(super) late: u64,
 }
 
 impl Slot {
@@ -49,7 +53,28 @@ impl Slot {
             arrived: Mutex::new(arrived),
             socket,
             losses: Mutex::default(),
+            counted: Mutex::default(),
         }
+    }
+
+    /// Begins a channel, which has no credits yet; returns the counts from which on the frames are its own.
+    pub(super) fn begin(&self) -> Counts {
+        // Those of the removed channel are among the frames that it counted as delivered.
+        self.take_lost();
+        *lock(&self.counted)
+    }
+
+    /// Ends a channel that has counted the frames up to `end`.
+    pub(super) fn end(&self, end: Counts) {
+        *lock(&self.counted) = end;
+    }
+
+    /// Counts the frames that the program has handled since the channel ended, or since the last call.
+    pub(super) fn take_late(&self, credits: &Credits) -> u64 {
+        let mut counted = lock(&self.counted);
+        let now = credits.counts(self.account);
+        let late = now.since(mem::replace(&mut *counted, now));
+        late.delivered + late.discarded
     }
 
     /// Passes the frames that have arrived to `on_frame`.

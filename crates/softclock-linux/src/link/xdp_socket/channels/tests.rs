@@ -3,6 +3,7 @@
 mod classification;
 mod host;
 mod measurements;
+mod removal;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -413,53 +414,6 @@ fn the_host_keeps_the_frames_to_others() {
     ] {
         assert_eq!(taken(channel), []);
     }
-}
-
-#[test]
-fn a_removed_channel_leaves_nothing() {
-    let setup = setup!(settings(1));
-    let channels = &setup.channels;
-    let [first, second] = [udp(OURS, 7), udp(OURS, 8)];
-    let channel = channels.add(&[first], LIMIT).unwrap();
-    setup.send_to(&first, &channel, 0..20);
-    let mut held = Vec::new();
-    channel
-        .receive(|received| held.push(received.unwrap().bytes))
-        .unwrap();
-    held.truncate(1);
-    setup.send_to(&first, &channel, 20..30);
-    drop(channel);
-    // Its frames now belong to no endpoint.
-    setup.send_to(&first, channels.unclaimed(), 30..40);
-    assert_eq!(taken(channels.unclaimed()), Vec::from_iter(30..40));
-
-    let error = channels.add(&[second], LIMIT).unwrap_err();
-    assert_eq!(error.kind(), io::ErrorKind::QuotaExceeded, "one is held");
-    assert_eq!(held[0][..], frame(&first, 0));
-    held.clear();
-    let channel = channels.add(&[second], 10).unwrap();
-    assert_eq!((channel.delivered(), channel.discarded()), (0, 0));
-    setup.send_to(&second, &channel, 0..15);
-    assert_eq!((channel.delivered(), channel.discarded()), (10, 5));
-    assert_eq!(taken(&channel), Vec::from_iter(0..10));
-}
-
-#[test]
-fn the_counters_of_a_stopped_channel_stand_still() {
-    let setup = setup!(settings(2));
-    let channels = &setup.channels;
-    let endpoint = udp(OURS, 7);
-    let channel = channels.add(&[endpoint], 10).unwrap();
-    setup.send_to(&endpoint, &channel, 0..15);
-    channel.stop();
-    setup.send_to(&endpoint, channels.unclaimed(), 15..20);
-    assert_eq!((channel.delivered(), channel.discarded()), (10, 5));
-    assert_eq!(taken(&channel), Vec::from_iter(0..10));
-    // The endpoint is free, and stays that of its next channel when this one is dropped.
-    let next = channels.add(&[endpoint], 10).unwrap();
-    drop(channel);
-    setup.send_to(&endpoint, &next, 20..25);
-    assert_eq!(taken(&next), Vec::from_iter(20..25));
 }
 
 #[test]

@@ -81,11 +81,10 @@ impl Driver {
         let ring = ring.and_then(|ring| ring.upgrade());
         let mut stack = self.stack.borrow_mut();
         if let Some(ring) = ring {
-            // Before its frames are counted, since others would arrive in between.
-            ring.stop();
-            stack.on_discards(Ring::Endpoint(id), ring.take_discarded());
-            self.losses.add_lost(ring.take_lost());
-            stack.on_ring_closed(ring.waiting());
+            let closed = ring.close();
+            stack.on_discards(Ring::Endpoint(id), closed.discarded);
+            self.losses.add_lost(closed.lost);
+            stack.on_ring_closed(closed.waiting);
         }
         if let (Some(shared), Some(local)) = (self.shared.get(), stack.bound(id)) {
             shared.release(local);
@@ -119,11 +118,12 @@ impl Driver {
         let ring = listener.ring();
         ring.stop();
         listener.drain(channels, |now, received| self.on_received(now, received));
-        self.losses.add_lost(ring.take_lost());
+        let closed = ring.close();
+        self.losses.add_lost(closed.lost);
         let mut stack = self.stack.borrow_mut();
-        stack.on_discards(Ring::Segments, ring.take_discarded());
+        stack.on_discards(Ring::Segments, closed.discarded);
         // Those that the kernel has not put into the ring yet.
-        stack.on_ring_closed(ring.waiting());
+        stack.on_ring_closed(closed.waiting);
         drop(stack);
         self.wake();
     }
@@ -184,5 +184,7 @@ impl Driver {
         for (id, ring) in self.existing_rings() {
             stack.on_discards(Ring::Endpoint(id), ring.take_discarded());
         }
+        // Those that the program handled while their ring was closed, in any thread.
+        stack.on_ring_closed(channels.all().take_late());
     }
 }

@@ -45,9 +45,9 @@ impl Loaded {
         let credits = &self.maps.credits;
         let read = |index| {
             let account = Account(index);
-            let counts = [credits.delivered(account), credits.discarded(account)];
-            let [delivered, discarded] = counts.map(|count| count as i64);
-            [credits.left(account), delivered, discarded]
+            let counts = credits.counts(account);
+            let [delivered, discarded] = [counts.delivered, counts.discarded];
+            [credits.left(account), delivered as i64, discarded as i64]
         };
         let all = 0..indices_of(&self.keys).end;
         let before: Vec<_> = all.clone().map(read).collect();
