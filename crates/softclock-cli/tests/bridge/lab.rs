@@ -66,27 +66,24 @@ impl Lab {
         command.args(words).output().expect("nsenter is installed")
     }
 
-    /// The output of `ip link` about the middle's links, without their carrier: the kernel may notice that of a new link
-    /// up to a second later.
-    pub(crate) fn links(&self) -> String {
-        let output = self.run(Place::Middle, "ip -details link show");
-        let links = String::from_utf8_lossy(&output.stdout);
-        let words = [
-            "NO-CARRIER,",
-            "LOWER_UP",
-            " state UP",
-            " state DOWN",
-            " state LOWERLAYERDOWN",
-        ];
-        let without = |links: String, word: &str| links.replace(word, "");
-        words.into_iter().fold(links.into_owned(), without)
+    /// The output of `ip link` about the middle's links, without their carrier: the kernel may notice that of a new
+    /// link up to a second late.
+    pub(crate) fn links(&self) -> Value {
+        let output = self.run(Place::Middle, "ip -details -json link show");
+        let mut links: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+        for link in links.as_array_mut().expect("a list of links") {
+            link["operstate"].take();
+            let flags = link["flags"].as_array_mut().expect("a list of flags");
+            flags.retain(|flag| flag != "NO-CARRIER" && flag != "LOWER_UP");
+        }
+        links
     }
 
     /// Waits until the middle's links are as they were.
-    pub(crate) fn await_links(&self, before: &str) {
+    pub(crate) fn await_links(&self, before: &Value) {
         let since = Instant::now();
         // The kernel closes the sockets of a dead process some time after its end.
-        while self.links() != before {
+        while self.links() != *before {
             let late = since.elapsed() > Duration::from_secs(20);
             assert!(!late, "{} is not {before}", self.links());
         }

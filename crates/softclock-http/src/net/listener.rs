@@ -42,7 +42,7 @@ pub(crate) struct Listener {
     socket: Either<TcpListener, UnixListener>,
     pub(crate) tls: bool,
     /// Dropped after `socket`, the thread's own handle, so that the last share is the last handle.
-    _share: Option<Share>,
+    share: Option<Share>,
 }
 
 impl Bound {
@@ -66,7 +66,7 @@ impl Bound {
                 return Ok(Listener {
                     socket: Either::Tcp(TcpListener::bind(address)?),
                     tls: self.tls,
-                    _share: None,
+                    share: None,
                 });
             }
         };
@@ -83,7 +83,7 @@ impl Bound {
         Ok(Listener {
             socket: socket?,
             tls: self.tls,
-            _share: Some(share),
+            share: Some(share),
         })
     }
 }
@@ -93,8 +93,14 @@ impl Listener {
         Self {
             socket: Either::Tcp(listener),
             tls: false,
-            _share: None,
+            share: None,
         }
+    }
+
+    /// Returns whether both accept from the same queue of connections.
+    pub(crate) fn shares_queue_with(&self, other: &Self) -> bool {
+        let shares = self.share.as_ref().zip(other.share.as_ref());
+        shares.is_some_and(|(own, other)| own.is_same(other))
     }
 
     pub(crate) fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Carrier, Peer)>> {

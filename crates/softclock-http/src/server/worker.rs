@@ -5,7 +5,7 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -98,6 +98,8 @@ pub(crate) struct Worker {
     pacer: Pacer,
     /// The accept loops, by the number in [`ListenerId`]; `None` once closed.
     accepting: RefCell<Vec<Option<Accepting>>>,
+    /// The listeners of all accept loops that have not ended, in the order in which they were opened.
+    listeners: RefCell<Vec<Weak<Listener>>>,
 }
 
 struct Accepting {
@@ -123,6 +125,7 @@ impl Worker {
             members: Members::new(live.options.max_connections),
             exchanges: Exchanges::new(live),
             accepting: RefCell::default(),
+            listeners: RefCell::default(),
         })
     }
 
@@ -148,13 +151,22 @@ impl Worker {
     /// Starts to accept connections from `listener`.
     pub(crate) fn listen(self: &Rc<Self>, listener: Listener) -> ListenerId {
         let (open, closed) = async_channel::bounded(1);
+        let listener = Rc::new(listener);
+        self.add(&listener);
         let task = softclock::spawn_local(accept_loop(Rc::clone(self), listener, closed));
         let mut accepting = self.accepting.borrow_mut();
         accepting.push(Some(Accepting { task, _open: open }));
         ListenerId(accepting.len() - 1)
     }
 
-    /// Closes the listener once the connections in the kernel's queue have been accepted. Does not affect connections.
+    fn add(&self, listener: &Rc<Listener>) {
+        let mut listeners = self.listeners.borrow_mut();
+        listeners.retain(|other| other.strong_count() > 0);
+        listeners.push(Rc::downgrade(listener));
+    }
+
+    /// Closes the listener once the connections in the kernel's queue have been accepted, unless a listener that was
+    /// opened since takes the queue over. Does not affect connections.
     pub(crate) fn unlisten(&self, id: ListenerId) {
         let accepting = self.accepting.borrow_mut()[id.0].take();
         drop(accepting);
@@ -196,6 +208,14 @@ impl Worker {
         };
         let _ = softclock::timeout(end.since(softclock::now()), all).await;
         self.members.count() + stack::unflushed()
+    }
+
+    /// Returns whether a listener that was opened after this one accepts from the same queue.
+    fn has_successor(&self, listener: &Rc<Listener>) -> bool {
+        let listeners = self.listeners.borrow();
+        let mut open = listeners.iter().rev().filter_map(Weak::upgrade);
+        let last = open.find(|other| other.shares_queue_with(listener));
+        last.is_some_and(|last| !Rc::ptr_eq(&last, listener))
     }
 
     /// Counts a connection for its client's address. Returns `None` if the address has reached its limit.
@@ -260,9 +280,12 @@ pub(crate) struct ListenerId(usize);
 /// the loop: most errors concern one connection that is already lost, and others, such as a lack of descriptors, are
 /// temporary.
 ///
+/// A closed loop leaves the queue to the loop that a reload has started for the same queue, if any. Otherwise reloads
+/// that remove a busy address and add it again would start loops faster than they end, and delay all other listeners.
+///
 /// At the limit of connections the loop accepts one more and holds it until there is room: only an accepted connection
 /// makes [`Members::admit`] ask idle ones to leave.
-async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<Infallible>) {
+async fn accept_loop(worker: Rc<Worker>, listener: Rc<Listener>, closed: Receiver<Infallible>) {
     let mut closing = pin!(closed.recv());
     let mut next = async || {
         poll_fn(|cx| match listener.poll_accept(cx) {
@@ -274,6 +297,7 @@ async fn accept_loop(worker: Rc<Worker>, listener: Listener, closed: Receiver<In
     let mut left = QUEUE;
     let mut in_turn = 0;
     while left > 0
+        && !(closed.is_closed() && worker.has_successor(&listener))
         && let Some(accepted) = next().await
     {
         // Once closed, the loop accepts a bounded number, so that new clients cannot keep the listener open.
@@ -319,3 +343,52 @@ const QUEUE: usize = 4096;
 
 /// The pause after an error of `accept(2)` that is likely to persist.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    use crate::net::listener::Binder;
+
+    /// Reloads that come faster than clients are accepted.
+    #[test]
+    fn an_address_that_goes_and_comes_has_one_accept_loop() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let address = format!("unix:{}", path.display()).parse().unwrap();
+        softclock::Runtime::new().unwrap().block_on(async {
+            let worker = Worker::of_site(Rc::new(Site::bundled()), WorkerOptions::default());
+            let mut binder = Binder::default();
+            for _ in 0..10 {
+                let bound = binder
+                    .bind(&address, 0o600, 1)
+                    .unwrap()
+                    .pop()
+                    .unwrap()
+                    .pop();
+                let id = worker.listen(bound.unwrap().listen().unwrap());
+                worker.unlisten(id);
+            }
+            let loops = || {
+                worker
+                    .listeners
+                    .borrow()
+                    .iter()
+                    .filter(|one| one.strong_count() > 0)
+                    .count()
+            };
+            let accepted = || worker.exchanges.telemetry.counts().accepted;
+            // More than all loops would accept in a turn.
+            let clients = [(); 100].map(|()| UnixStream::connect(&path).unwrap());
+            while accepted() == 0 {
+                softclock::yield_now().await;
+            }
+            assert_eq!((loops(), accepted()), (1, u64::from(ACCEPTED_A_TURN)));
+            while loops() > 0 {
+                softclock::yield_now().await;
+            }
+            assert_eq!(accepted(), clients.len() as u64);
+        });
+    }
+}

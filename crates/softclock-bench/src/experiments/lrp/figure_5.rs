@@ -130,27 +130,29 @@ impl Curve {
             flood.set(rate, Target::Server);
             thread::sleep(plan.settle);
             let (before, begun) = (flood.sent(), Instant::now());
-            let answered = answered(&stage, &load);
-            Point {
+            let answered = answered(&stage, &load, rate)?;
+            io::Result::Ok(Point {
                 answered,
                 sent: (flood.sent() - before) as f64 / begun.elapsed().as_secs_f64(),
-            }
+            })
         };
-        let points = self.attack.rates.iter().map(point).collect();
+        let points: io::Result<_> = self.attack.rates.iter().map(point).collect();
         flood.set(0, Target::Server);
         thread::sleep(plan.pause);
         Ok(Sweep {
-            points,
+            points: points?,
             recovery: recovery(&stage, &flood, &load, plan)?,
         })
     }
 }
 
-/// The requests that are answered a second: none if the server does not answer even the first one in time.
-fn answered(stage: &Stage, load: &Load) -> f64 {
+/// The requests that are answered a second: none if the server does not answer even the first one under a flood.
+fn answered(stage: &Stage, load: &Load, flood: u64) -> io::Result<f64> {
     // Clients go before the flood on the same processor.
-    let sample = stage.load_with(load, Some(CLIENTS));
-    sample.map_or(0.0, |sample| sample.requests_per_second())
+    match stage.load_with(load, Some(CLIENTS)) {
+        Err(error) if flood > 0 && closed_loop::is_unanswered(&error) => Ok(0.0),
+        sample => Ok(sample?.requests_per_second()),
+    }
 }
 
 /// The time from the end of a flood at the machine's limit until the clients get 95 % of what they got before it.
@@ -167,8 +169,11 @@ fn recovery(stage: &Stage, flood: &Flood, load: &Load, plan: &Plan) -> io::Resul
         thread::sleep(plan.flooded);
         let ended = || flood.set(0, Target::Server);
         let after = Recovery::after(stage, ended, plan.after)?;
-        // An error of the clients shows in the counts.
-        let _ = clients.join();
+        // Clients without an answer show in the counts.
+        match clients.join() {
+            Ok(Err(error)) if !closed_loop::is_unanswered(&error) => Err(error),
+            _ => Ok(()),
+        }?;
         Ok(after.time_until(0.95 * before))
     })
 }
@@ -388,7 +393,7 @@ const NOTES: [&str; 9] = [
      both ports",
     "back at 95 %: from the end of a flood of a second at the machine's limit to the end of the first of three windows of 20 ms \
      in a row with at least 95 % of the bytes that arrived at the clients a second before the flood; 3000 ms: not within 3 s",
-    "a server that does not answer at all for 10 s counts as 0",
+    "a server that does not accept the first connection, or does not answer on it for 10 s, counts as 0",
     "the paper: eight clients, 1300 bytes, a server that the clients saturate; BSD is in livelock at 10 000 SYN/s, SOFT-LRP keeps \
      almost 50 % at 20 000",
 ];

@@ -1,5 +1,6 @@
 //! A server with its network, and slices of a load on it.
 
+use std::cell::OnceCell;
 use std::fs;
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
@@ -166,8 +167,10 @@ impl Stage {
         };
         let response = response_bytes(&target)?;
         let processor = self.network.processors.server.unwrap_or_default();
-        let (idle, begun) = (IdleTime::now(processor)?, Instant::now());
-        let outcome = closed_loop::Load::detect().run(&target, || begun.elapsed() >= load.slice)?;
+        let (idle, begun) = (IdleTime::now(processor)?, OnceCell::new());
+        // The slice begins when the clients are connected, which takes seconds if SYNs are lost.
+        let over = || begun.get_or_init(Instant::now).elapsed() >= load.slice;
+        let outcome = closed_loop::Load::detect().run(&target, over)?;
         Ok(Sample {
             requests: outcome.bytes as f64 / response as f64,
             busy: idle.busy()?,

@@ -48,6 +48,19 @@ pub struct Outcome {
     pub errors: u64,
 }
 
+/// Returns whether an error of a load means that the server did not answer the first request, in time or at all,
+/// although it listens.
+pub fn is_unanswered(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionReset, TimedOut, UnexpectedEof, WouldBlock,
+    };
+    // A read that times out fails with WouldBlock.
+    matches!(
+        error.kind(),
+        TimedOut | WouldBlock | ConnectionReset | ConnectionAborted | BrokenPipe | UnexpectedEof
+    )
+}
+
 impl Load {
     /// Returns `wrk` if it is installed.
     pub fn detect() -> Self {
@@ -58,10 +71,10 @@ impl Load {
         }
     }
 
-    /// Sends requests until `over` returns true.
+    /// Sends requests until `over` returns true, which is called for the first time when a connection is open.
     ///
     /// # Errors
-    /// The server does not listen, or answers with another status than 200.
+    /// The server does not listen, does not answer ([`is_unanswered`]), or answers with another status than 200.
     pub fn run(self, target: &Target<'_>, over: impl Fn() -> bool) -> io::Result<Outcome> {
         match self {
             Self::Wrk => wrk::run(target, over),

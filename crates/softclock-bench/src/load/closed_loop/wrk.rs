@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use softclock_linux::child::end_with_parent;
@@ -33,7 +33,6 @@ pub(super) fn run(target: &Target<'_>, over: impl Fn() -> bool) -> io::Result<Ou
         command.args(["-H", "Connection: close"]);
     }
     command.arg(format!("http://{}{}", target.address, target.path));
-    let start = Instant::now();
     let mut wrk = Wrk(Some(
         end_with_parent(&mut command)
             .stdin(Stdio::null())
@@ -42,8 +41,7 @@ pub(super) fn run(target: &Target<'_>, over: impl Fn() -> bool) -> io::Result<Ou
             .spawn()?,
     ));
     // Poll rather than wait: `over` is the caller's condition. A signal before wrk handles it would leave no output.
-    let is_ready = |wrk: &Wrk| start.elapsed() > LONGEST_START || wrk.handles_interrupts();
-    while !(over() && is_ready(&wrk)) {
+    while !(wrk.is_connected() && over()) {
         if wrk.has_ended()? {
             break;
         }
@@ -61,8 +59,9 @@ impl Wrk {
         Ok(ended.flatten().is_some())
     }
 
-    /// Whether the process has installed its handler of SIGINT (proc(5): SigCgt).
-    fn handles_interrupts(&self) -> bool {
+    /// Whether the process handles SIGINT (proc(5): SigCgt). It does from its first connection on, for which it waits,
+    /// and ends by itself if that fails.
+    fn is_connected(&self) -> bool {
         let status = |child: &Child| fs::read_to_string(format!("/proc/{}/status", child.id()));
         let status = self.0.as_ref().and_then(|child| status(child).ok());
         status.is_some_and(|status| catches_interrupts(&status))
@@ -78,11 +77,8 @@ impl Wrk {
         }
         let output = child.wait_with_output()?;
         let stdout = String::from_utf8_lossy(&output.stdout);
-        stdout.lines().find_map(parse).unwrap_or_else(|| {
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            let said = format!("{stdout} {stderr}").replace('\n', " ");
-            Err(io::Error::other(format!("wrk failed: {}", said.trim())))
-        })
+        let outcome = stdout.lines().find_map(parse);
+        outcome.unwrap_or_else(|| Err(failure(&output)))
     }
 }
 
@@ -92,6 +88,20 @@ impl Drop for Wrk {
             let _ = child.kill();
             let _ = child.wait();
         }
+    }
+}
+
+/// The error of a wrk that printed no results: [`io::ErrorKind::TimedOut`] if nothing answered its first connection.
+fn failure(output: &Output) -> io::Error {
+    let [stdout, stderr] =
+        [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes));
+    let said = format!("{stdout} {stderr}").replace('\n', " ");
+    let message = format!("wrk failed ({}): {}", output.status, said.trim());
+    let is_unanswered =
+        stderr.starts_with("unable to connect ") && stderr.ends_with("Connection timed out\n");
+    match is_unanswered {
+        true => io::Error::new(io::ErrorKind::TimedOut, message),
+        false => io::Error::other(message),
     }
 }
 
@@ -134,14 +144,39 @@ function done(summary, latency)
 end
 "#;
 
-/// The longest time in which wrk installs its signal handler.
-const LONGEST_START: Duration = Duration::from_secs(5);
-
 const LOOK_UP: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    #[test]
+    fn a_failure_is_told_with_status_and_output() {
+        let failed = |status, stderr: &str| {
+            failure(&Output {
+                status: ExitStatus::from_raw(status),
+                stdout: Vec::new(),
+                stderr: stderr.as_bytes().to_vec(),
+            })
+        };
+        let silent = failed(
+            1 << 8,
+            "unable to connect to 10.0.0.1:80 Connection timed out\n",
+        );
+        assert_eq!(silent.kind(), io::ErrorKind::TimedOut);
+        let refused = failed(
+            1 << 8,
+            "unable to connect to 10.0.0.1:80 Connection refused\n",
+        );
+        assert_eq!(refused.kind(), io::ErrorKind::Other);
+        let message =
+            "wrk failed (exit status: 1): unable to connect to 10.0.0.1:80 Connection refused";
+        assert_eq!(refused.to_string(), message);
+        let killed = failed(Signal::SEGV.as_raw(), "");
+        assert!(killed.to_string().contains("signal: 11"), "{killed}");
+    }
 
     #[test]
     fn a_mask_of_signals_tells_whether_interrupts_are_caught() {

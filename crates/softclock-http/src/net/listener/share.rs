@@ -81,6 +81,11 @@ impl Share {
         WeakShare(Arc::clone(&self.0))
     }
 
+    /// Returns whether both are shares of one socket.
+    pub(super) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Calls `f` with the socket, which is open while a share exists.
     pub(super) fn with<T>(&self, f: impl FnOnce(&Open) -> T) -> T {
         let state = self.0.lock();
