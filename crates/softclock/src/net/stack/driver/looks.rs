@@ -1,9 +1,9 @@
 //! The driver's part in looks: other threads take the frames that they receive before this one judges a timeout, and
 //! this one does so for them.
 //!
-//! A look is the number of a question, counted for all threads of the stack ([`Shared::ask_for_look`]). A driver begins
-//! the last one at the start of a turn, reads its devices even if the poller has reported nothing, and has made the look
-//! when they were empty, or must have given all that they had when it began.
+//! Looks are numbered for all threads of the stack ([`Shared::ask_for_look`]). A driver begins the last one at the
+//! start of a turn, and reads its devices even if the poller has reported nothing. It has made the look when they were
+//! empty, or must have given all that they had when it began.
 
 use std::cell::Cell;
 use std::time::Duration;
