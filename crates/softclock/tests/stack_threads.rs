@@ -13,7 +13,7 @@ use softclock::net::stack::{
     self, DropReason, LinkAddress, Stack, StackError, StackMechanism, StackOptions, StackShare,
     ThreadFrames,
 };
-use softclock::net::{TcpListener, UdpSocket};
+use softclock::net::{self, TcpListener, UdpSocket};
 use softclock_testing::lab::{Namespace, VethPair};
 
 const SERVER: ([u8; 4], u16) = ([192, 0, 2, 7], 80);
@@ -27,6 +27,9 @@ const ENDS: [ErrorKind; 3] = [
 
 /// The time after which a test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The timeout of a read for which the byte comes in time.
+const LIMIT: Duration = Duration::from_millis(100);
 
 /// Accepts connections, and answers all that arrives by the number of the thread.
 async fn serve(listener: TcpListener, number: u8) {
@@ -171,6 +174,97 @@ fn a_thread_that_has_ended_is_replaced_by_others() {
     };
     let run = || Runtime::new().unwrap().block_on(test());
     namespace.inside(run).unwrap();
+}
+
+/// Opens a stack for two threads on a TAP device. The first one has the device, and runs `first` with a client's end of
+/// a connection; the second one accepts the connection, and runs `second` with it.
+fn on_two_threads<R: Send + 'static>(
+    namespace: &Namespace,
+    first: impl AsyncFnOnce(TcpStream) + Send,
+    second: impl AsyncFnOnce(net::TcpStream) -> R + Send + 'static,
+) -> R {
+    let name = "scaway";
+    let mut options = StackOptions::new(format!("tap:{name}"));
+    options.addresses.push("192.0.2.7/24".parse().unwrap());
+    options.threads = 2;
+    let run = async || {
+        let stack = stack::open(&options).unwrap();
+        let commands = format!("link set {name} up\naddr add 192.0.2.1/24 dev {name}\n");
+        namespace.batch("ip", &commands).unwrap();
+        let share = stack.share();
+        let second = async move || {
+            share.join().unwrap();
+            let listener = TcpListener::bind(SERVER).unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            second(stream).await
+        };
+        let second = thread::spawn(move || Runtime::new().unwrap().block_on(second()));
+        // Connections of the first thread are refused, as it does not listen.
+        let stream = as_client(|| {
+            let connect = || TcpStream::connect_timeout(&SocketAddr::from(SERVER), PATIENCE);
+            (0..200).find_map(|_| connect().ok()).expect("a listener")
+        });
+        first(stream.await).await;
+        as_client(|| second.join().unwrap()).await
+    };
+    let run = || Runtime::new().unwrap().block_on(run());
+    namespace.inside(run).unwrap()
+}
+
+/// Whether a byte arrives within a time.
+async fn arrives_within(limit: Duration, stream: &net::TcpStream) -> bool {
+    let mut byte = [0];
+    let read = softclock::timeout(limit, stream.read(&mut byte)).await;
+    read.is_ok_and(|read| read.unwrap() == 1)
+}
+
+/// Both threads are away while a byte arrives for a connection of the second one, and the timeout of its read passes.
+/// The second one goes on first.
+#[test]
+fn a_timeout_waits_for_what_another_thread_has_not_read() {
+    let namespace = softclock_testing::namespace_for_taps!();
+    let (begins, begun) = mpsc::channel();
+    let (goes_on, going_on) = mpsc::channel::<()>();
+    let first = async move |mut stream: TcpStream| {
+        while begun.try_recv().is_err() {
+            softclock::sleep(Duration::from_millis(1)).await;
+        }
+        stream.write_all(b"!").unwrap();
+        thread::sleep(3 * LIMIT);
+        goes_on.send(()).unwrap();
+        thread::sleep(LIMIT / 10);
+    };
+    let second = async move |stream: net::TcpStream| {
+        let reading = softclock::spawn_local(async move { arrives_within(LIMIT, &stream).await });
+        // The read begins.
+        softclock::yield_now().await;
+        begins.send(()).unwrap();
+        going_on.recv().unwrap();
+        reading.await
+    };
+    assert!(on_two_threads(&namespace, first, second), "read in time");
+}
+
+/// The thread with the device is away until some timeouts of the second one have ended.
+#[test]
+fn a_timeout_does_not_wait_for_a_thread_that_stays_away() {
+    let namespace = softclock_testing::namespace_for_taps!();
+    let (begins, begun) = mpsc::channel();
+    let (ends, ended) = mpsc::channel();
+    let first = async move |_: TcpStream| {
+        while begun.try_recv().is_err() {
+            softclock::sleep(Duration::from_millis(1)).await;
+        }
+        ended.recv_timeout(PATIENCE).expect("an end of timeouts");
+    };
+    let second = async move |stream: net::TcpStream| {
+        begins.send(()).unwrap();
+        for _ in 0..10 {
+            assert!(!arrives_within(LIMIT / 10, &stream).await);
+        }
+        ends.send(()).unwrap();
+    };
+    on_two_threads(&namespace, first, second);
 }
 
 /// A link with two queues: the server has its first end, and the client, in a namespace of its own, the other.

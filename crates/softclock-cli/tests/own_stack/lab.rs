@@ -316,6 +316,19 @@ impl Server {
         kill_process(Pid::from_child(&self.0), Signal::TERM).expect("our own child");
     }
 
+    /// Stops the process, runs `meanwhile`, and continues the process.
+    pub(crate) fn while_stopped(&self, meanwhile: impl FnOnce()) {
+        let signal = |signal| kill_process(Pid::from_child(&self.0), signal);
+        signal(Signal::STOP).expect("our own child");
+        eventually(|| {
+            let stat = fs::read_to_string(format!("/proc/{}/stat", self.id()));
+            let stat = stat.expect("a running process");
+            stat.rsplit_once(") ").expect("a name").1.starts_with('T')
+        });
+        meanwhile();
+        signal(Signal::CONT).expect("our own child");
+    }
+
     /// Kills the server, so that it cannot clean up.
     pub(crate) fn kill(mut self) {
         self.0.kill().expect("our own child");

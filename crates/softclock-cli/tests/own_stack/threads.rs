@@ -3,6 +3,8 @@
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::lab::{ADDRESS, Carrier, LARGE, Lab, Server, content, eventually, lab};
 
@@ -232,5 +234,36 @@ fn a_server_of_several_threads_ends_and_begins_again() {
         end.args(["-INT", &server.id().to_string()]);
         assert!(end.status().expect("kill is installed").success());
         assert!(server.wait().success());
+    }
+}
+
+/// Each thread takes the rest of the heads of its connections before it judges their timeouts, whichever thread reads
+/// the device.
+#[test]
+fn requests_that_came_during_a_stop_are_answered_by_all_threads() {
+    const LIMIT: Duration = Duration::from_millis(500);
+    for carrier in Carrier::ALL {
+        let lab = lab!(carrier);
+        let server = lab.serve(&["--threads", "2", "--head-timeout", "0.5"]);
+        for round in 0..3 {
+            let mut clients: Vec<_> = (0..20).map(|_| lab.connect()).collect();
+            for client in &mut clients {
+                client.write_all(b"GET /small HTT").expect("it is open");
+            }
+            sleep(LIMIT / 5);
+            server.while_stopped(|| {
+                sleep(2 * LIMIT);
+                for client in &mut clients {
+                    let rest = b"P/1.1\r\nHost: a\r\n\r\n";
+                    client.write_all(rest).expect("it is open");
+                }
+            });
+            for client in &mut clients {
+                let mut status = [0; 12];
+                client.read_exact(&mut status).expect("a status line");
+                let status = String::from_utf8_lossy(&status);
+                assert_eq!(status, "HTTP/1.1 200", "{carrier:?}, round {round}");
+            }
+        }
     }
 }

@@ -108,6 +108,12 @@ impl Registration {
         sources.is_ready(self.id, direction)
     }
 
+    /// Lets the next call to read find out whether there is data, although no event has said so.
+    pub(crate) fn assume_readable(&self) {
+        let mut sources = self.runtime.sources.borrow_mut();
+        sources.post(self.id, Readiness::READABLE);
+    }
+
     /// Records that a call in this direction would have blocked.
     pub(crate) fn on_would_block(&self, direction: Direction) {
         let mut sources = self.runtime.sources.borrow_mut();

@@ -14,8 +14,9 @@ pub(crate) trait EachTurn {
     fn catch_up(&self) {}
 
     /// Whether all that had arrived at the last call of [`catch_up`](Self::catch_up) has been taken, so that the next
-    /// [`look`](Self::look) posts the last of its events. It holds after a bounded number of turns, however much
-    /// arrives meanwhile.
+    /// [`look`](Self::look) posts the last of its events. It holds after a bounded number of turns and a bounded wait
+    /// for other threads, however much arrives meanwhile. The loop may block until a task is ready, so one is woken
+    /// when it may hold.
     fn has_caught_up(&self) -> bool {
         true
     }

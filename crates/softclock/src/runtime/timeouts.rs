@@ -7,6 +7,7 @@
 //!
 //! 1. takes all events from the kernel that were ready when this check began,
 //! 2. waits until the frames that the device of the runtime's own stack had then are taken ([`EachTurn::catch_up`]),
+//!    also by other threads of the stack, which may have to hand over some of them,
 //! 3. runs each task that is then ready once, which reads the data or passes it to another task,
 //! 4. wakes the tasks whose timeouts were due before the check; their [`Sleep`](crate::Sleep) finds that it is over.
 //!    It wakes only some per turn: a thousand timeouts may end together, and other tasks would wait behind all of
@@ -73,6 +74,11 @@ impl Timeouts {
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.get()
+    }
+
+    /// Returns whether the loop must not rest. While a check waits for input that tasks take, these wake it.
+    pub(crate) fn has_work(&self) -> bool {
+        self.is_pending() && !self.is_looking()
     }
 
     /// Records that the timer of a timeout has fired.
@@ -185,9 +191,10 @@ mod tests {
         timeouts.begin_check(at(5));
         due(&timeouts);
         assert!(timeouts.is_looking() && timeouts.is_pending() && !timeouts.needs_check());
+        assert!(!timeouts.has_work(), "the loop may rest");
         assert_eq!(end_check(&timeouts, 100), 0, "nothing was found yet");
         timeouts.end_look(101);
-        assert!(!timeouts.is_looking());
+        assert!(!timeouts.is_looking() && timeouts.has_work());
         assert_eq!(end_check(&timeouts, 100), 0, "a task has not run");
         assert_eq!(end_check(&timeouts, 101), 1);
         assert!(timeouts.is_over(at(4)) && !timeouts.is_over(at(5)));

@@ -215,7 +215,7 @@ impl Inner {
             || !self.deferred.borrow().is_empty()
             || !self.turn_end.borrow().is_empty()
             || self.mailbox.is_posted()
-            || self.timeouts.is_pending();
+            || self.timeouts.has_work();
         if busy {
             self.look_aside(events);
         } else {

@@ -17,6 +17,7 @@ use softclock_net::stack::{Ring, TcpListenerId};
 use super::queues::all;
 use super::ring::RingChannel;
 use crate::net::Kernel;
+use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
@@ -191,6 +192,13 @@ impl Channels {
             rings.push(RingReport::of(kind, ring.ring().channel()));
         });
         rings
+    }
+
+    /// Lets the next [`poll_receive`](Self::poll_receive) read each channel.
+    pub(super) fn assume_readable(&self) {
+        let common = self.common.iter().map(Kernel::registration);
+        common.for_each(Registration::assume_readable);
+        self.for_listeners(|ring| ring.channel.registration().assume_readable());
     }
 
     /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each channel, so that each

@@ -4,6 +4,7 @@ mod backlog;
 mod captured;
 mod host;
 mod lanes;
+mod looks;
 mod losses;
 mod members;
 mod news;
@@ -44,6 +45,7 @@ use crate::time::Sleep;
 use backlog::Backlog;
 use host::Host;
 use lanes::Group;
+use looks::Looks;
 use losses::Losses;
 use news::News;
 pub(super) use tcp::ends;
@@ -83,6 +85,7 @@ pub(crate) struct Driver {
     waker: RefCell<Option<Waker>>,
     /// The frames to take before a timeout is judged.
     backlog: Backlog,
+    looks: Looks,
     /// The time for which the task of the driver has set its timer.
     armed: Cell<Instant>,
     /// The tasks that wait for the end.
@@ -124,6 +127,7 @@ impl Driver {
             unsent: Unsent::default(),
             waker: RefCell::default(),
             backlog: Backlog::default(),
+            looks: Looks::default(),
             armed: Cell::new(Instant::FAR_FUTURE),
             ended: RefCell::default(),
             is_gone: Cell::new(false),
@@ -212,7 +216,7 @@ impl Driver {
         self.publish_counts(now, has_received);
         self.sort_woken();
         let is_behind = has_received || has_more || processed == quota;
-        self.backlog.on_turn(!is_behind);
+        self.on_turn(!is_behind);
         if is_behind {
             cx.waker().wake_by_ref();
             return Poll::Pending;
@@ -222,7 +226,8 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Waits for the next timeout of the stack, and for the next look at what frames wait for.
+    /// Waits for the next timeout of the stack, for the next look at what frames wait for, and for the end of a wait for
+    /// other threads.
     fn poll_timer(&self, cx: &mut Context<'_>, mut sleep: Pin<&mut Sleep>, now: Instant) {
         let interface = &self.interface;
         // Before it is set anew: this turn may be the timer's.
@@ -236,10 +241,8 @@ impl Driver {
         };
         let next = self.stack.borrow().next_timeout();
         let paused = pause.map(|pause| now + pause);
-        let next = [next, paused, self.losses.next_look()]
-            .into_iter()
-            .flatten()
-            .min();
+        let (look, end) = (self.losses.next_look(), self.looks.end_of_wait());
+        let next = [next, paused, look, end].into_iter().flatten().min();
         let next = next.unwrap_or(Instant::FAR_FUTURE);
         self.armed.set(next);
         sleep.as_mut().get_mut().reset(next);

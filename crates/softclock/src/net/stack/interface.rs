@@ -128,6 +128,18 @@ impl Interface {
         }
     }
 
+    /// Lets the next [`poll_receive`](Self::poll_receive) read each device, even if the poller has reported no frames.
+    pub(super) fn assume_readable(&self) {
+        match self {
+            Self::Devices(devices) => {
+                devices.first.registration().assume_readable();
+                devices.others.assume_readable();
+            }
+            Self::Channels(channels) => channels.assume_readable(),
+            Self::Lane(lane) => lane.queues().assume_readable(),
+        }
+    }
+
     /// Sends frames in order as [`Device::send_bytes`] does.
     pub(super) fn send(&self, frames: &VecDeque<Frame>) -> io::Result<usize> {
         let parts = frames

@@ -1,5 +1,7 @@
 //! Threads with connections of their own: the frames that the others hand to each of them.
 
+mod looks;
+
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::io;
@@ -19,6 +21,7 @@ use super::ThreadFrames;
 use super::queues::Queues;
 use super::shared::Shared;
 use crate::runtime::inner::Inner;
+use looks::Looks;
 
 /// The bounded queue of frames to one thread.
 pub(super) struct Lane {
@@ -88,19 +91,19 @@ impl Lane {
 
     /// Gives a queue of the interface to the thread.
     fn give_queue(&self, queue: XdpQueue) {
-        let mut state = self.state();
-        state.queues.push(queue);
-        let receiver = state.receiver.take();
-        drop(state);
-        receiver.into_iter().for_each(Waker::wake);
+        self.state().queues.push(queue);
+        self.wake();
     }
 
     /// Answers a question of the thread.
     pub(super) fn answer(&self, neighbor: IpAddr, link: LinkAddress) {
-        let mut state = self.state();
-        state.neighbors.push((neighbor, link));
-        let receiver = state.receiver.take();
-        drop(state);
+        self.state().neighbors.push((neighbor, link));
+        self.wake();
+    }
+
+    /// Wakes the driver of the thread.
+    pub(super) fn wake(&self) {
+        let receiver = self.state().receiver.take();
         receiver.into_iter().for_each(Waker::wake);
     }
 
@@ -158,6 +161,8 @@ pub(super) struct Lanes {
     frames: Vec<ThreadFrames>,
     /// Queues that no thread receives from at the moment: the thread with the device takes them next.
     queues: Vec<XdpQueue>,
+    /// By the numbers of the threads.
+    looks: Vec<Looks>,
 }
 
 impl Lanes {
@@ -165,12 +170,15 @@ impl Lanes {
     pub(super) fn new(stacks: u32) -> Self {
         let mut lanes = vec![None; stacks as usize];
         lanes[0] = Some(Arc::new(Lane::new(0)));
+        let mut looks = vec![Looks::default(); stacks as usize];
+        looks[0].receives = true;
         Self {
             lanes,
             has_ended: vec![false; stacks as usize],
             ended: LaneCounts::default(),
             frames: vec![ThreadFrames::default(); stacks as usize],
             queues: Vec::new(),
+            looks,
         }
     }
 
@@ -212,6 +220,7 @@ impl Lanes {
         self.ended.add(&counts);
         self.queues.extend(lane.take_queues());
         self.lanes[place] = None;
+        self.looks[place] = Looks::default();
         self.has_ended[place] = true;
     }
 
@@ -229,10 +238,13 @@ impl Lanes {
             .extend(here.take(|queue| self.of_queue(queue).is_some()));
         let mut left = Vec::new();
         for queue in mem::take(&mut self.queues) {
-            match self.of_queue(queue.number()) {
-                Some(lane) => lane.give_queue(queue),
-                None => left.push(queue),
-            }
+            let Some(lane) = self.of_queue(queue.number()) else {
+                left.push(queue);
+                continue;
+            };
+            let number = lane.number as usize;
+            lane.give_queue(queue);
+            self.looks[number].receives = true;
         }
         left
     }
@@ -328,6 +340,11 @@ impl LaneEnd {
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
+    }
+
+    /// The number of the thread's stack.
+    pub(super) fn number(&self) -> u32 {
+        self.lane.number
     }
 
     /// Takes frames, at most a batch; if there are none, the task is woken when there is one.

@@ -16,6 +16,7 @@ use softclock_linux::link::{Device, Link, Received, Refused, XdpQueue};
 use softclock_wire::packet::Offload;
 
 use crate::net::Kernel;
+use crate::net::registration::Registration;
 use crate::runtime::sources::Direction;
 
 /// Some queues, watched by the current runtime. Changed only by the task of the driver, and not while it receives.
@@ -63,6 +64,13 @@ impl Queues {
 
     pub(super) fn len(&self) -> usize {
         self.0.borrow().len()
+    }
+
+    /// Lets the next [`poll_receive`](Self::poll_receive) read each queue.
+    pub(super) fn assume_readable(&self) {
+        let queues = self.0.borrow();
+        let each = queues.iter().map(|queue| queue.device.registration());
+        each.for_each(Registration::assume_readable);
     }
 
     /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each queue. Pending if none

@@ -52,6 +52,8 @@ pub(super) struct Shared {
     lanes: Mutex<Lanes>,
     /// Counts the changes of `lanes`.
     changes: AtomicU32,
+    /// Counts the looks that threads have asked others for.
+    looks: AtomicU32,
     /// Wakes the task of the driver.
     driver: Mutex<Option<Waker>>,
     is_closed: AtomicBool,
@@ -161,6 +163,7 @@ impl Shared {
             counts: Mutex::default(),
             lanes: Mutex::new(Lanes::new(stacks)),
             changes: AtomicU32::new(0),
+            looks: AtomicU32::new(0),
             driver: Mutex::default(),
             is_closed: AtomicBool::new(false),
             identification: AtomicU32::new((seed >> 32) as u32),

@@ -10,7 +10,7 @@ pub(super) struct Backlog(Cell<u32>);
 
 impl Backlog {
     /// Begins with the frames that are in the device at this moment.
-    fn begin(&self) {
+    pub(super) fn begin(&self) {
         self.0.set(MOST_TURNS);
     }
 
@@ -23,22 +23,23 @@ impl Backlog {
     }
 
     /// Whether all of the frames are taken.
-    fn is_taken(&self) -> bool {
+    pub(super) fn is_taken(&self) -> bool {
         self.0.get() == 0
     }
 }
 
 impl Driver {
     /// Begins to take the frames that are in the device at this moment, a batch a turn as always: the tasks that
-    /// receive them run in between, so that their channels do not overflow.
+    /// receive them run in between, so that their channels do not overflow. Other threads that receive do the same.
     pub(super) fn catch_up(&self) {
+        self.ask_others();
         self.backlog.begin();
         self.wake();
     }
 
     /// Whether these frames are taken, so that the next look wakes the last of their receivers.
     pub(super) fn has_caught_up(&self) -> bool {
-        self.is_gone.get() || self.backlog.is_taken()
+        self.is_gone.get() || self.have_others_looked() && self.backlog.is_taken()
     }
 }
 

@@ -45,13 +45,13 @@ impl Driver {
     }
 
     /// Returns the state that the threads share, if there are several.
-    fn group(&self) -> Option<&Arc<Shared>> {
+    pub(super) fn group(&self) -> Option<&Arc<Shared>> {
         let lane = self.interface.lane();
         lane.map(LaneEnd::shared).or(self.shared.get())
     }
 
     /// Notes which threads have ended or begun, passes that and answers about neighbors to the stack, and moves queues
-    /// between the threads. Costs a few locks if nothing has changed.
+    /// between the threads. Begins a look if another thread has asked for one. Costs a few locks if nothing has changed.
     pub(super) fn look_at_group(&self, now: Instant) {
         if let Some(lane) = self.interface.lane() {
             lane.adopt_queues();
@@ -64,6 +64,7 @@ impl Driver {
         let Some(shared) = self.group() else {
             return;
         };
+        self.begin_look(shared);
         let changes = shared.lane_changes();
         if self.group.changes.replace(changes) == changes {
             return;

@@ -77,6 +77,30 @@ impl Shared {
         }
     }
 
+    /// Asks the threads other than this one that receive from the interface for a look. Returns the number of the look;
+    /// `None` if there is no such thread.
+    pub(in super::super) fn ask_for_look(&self, thread: u32) -> Option<u32> {
+        let receivers = lock(&self.lanes).begin_wait(thread);
+        if receivers.is_empty() {
+            return None;
+        }
+        // Before they are woken: a driver compares it after it has said how to wake it.
+        let look = self.looks.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
+        receivers.iter().for_each(|lane| lane.wake());
+        Some(look)
+    }
+
+    /// The number of the last look that was asked for.
+    pub(in super::super) fn last_look(&self) -> u32 {
+        self.looks.load(Ordering::Acquire)
+    }
+
+    /// Notes that a thread has made a look, and wakes the threads that wait for it.
+    pub(in super::super) fn on_look(&self, thread: u32, look: u32) {
+        let waiting = lock(&self.lanes).on_look(thread, look);
+        waiting.iter().for_each(|lane| lane.wake());
+    }
+
     /// The number of changes of the group so far.
     pub(in super::super) fn lane_changes(&self) -> u32 {
         self.changes.load(Ordering::Acquire)
