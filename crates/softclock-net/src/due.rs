@@ -120,7 +120,10 @@ mod tests {
         assert_eq!(Window::of(at(9), Some(at(8)), Slack::LONG).latest, at(8));
         assert_eq!(Window::of(at(9), None, Slack::LONG), Window::NEVER);
         let time = |seconds| Slack::LONG.of_time(Duration::from_secs(seconds));
-        assert_eq!([time(4), time(60)].map(|time| time.as_millis()), [500, 1000]);
+        assert_eq!(
+            [time(4), time(60)].map(|time| time.as_millis()),
+            [500, 1000]
+        );
     }
 
     #[test]

@@ -58,9 +58,9 @@ mod settings;
 mod slots;
 mod steering;
 mod tcp;
-mod timers;
 #[cfg(test)]
 mod tests;
+mod timers;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
