@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use softclock_core::{FireWindow, Instant, TimerKey, TimerWheel};
 
-use crate::due::{Window, first};
+use crate::due::{Window, earliest, first};
 use crate::stack::slots::SlotId;
 
 /// The timers of connections.
@@ -61,8 +61,7 @@ impl Bands {
 
     /// The time at which [`pop_due`](Self::pop_due) may have work.
     pub(super) fn next_due(&self) -> Option<Instant> {
-        let due = self.wheels.iter().map(next_due).min();
-        due.filter(|&due| due != Instant::FAR_FUTURE)
+        earliest(self.wheels.each_ref().map(TimerWheel::next_due))
     }
 
     /// The time by which [`pop_due`](Self::pop_due) must be called: exactly then, if a timer without slack is the
@@ -84,17 +83,13 @@ impl Bands {
                 if let Some((_, id)) = wheel.pop_due(now) {
                     return Some(id);
                 }
-                // Else the wheel has moved as many timers as it does in one call.
-                if next_due(wheel) > now {
+                if wheel.next_due().is_none_or(|due| due > now) {
                     return None;
                 }
+                // The wheel has moved as many timers as it does in one call.
             }
         })
     }
-}
-
-fn next_due(wheel: &TimerWheel<SlotId>) -> Instant {
-    wheel.next_due().unwrap_or(Instant::FAR_FUTURE)
 }
 
 impl Band {
@@ -106,12 +101,12 @@ impl Band {
     }
 }
 
-/// The slacks of the bands: none; acknowledgments over short paths; those that are delayed by 16 ms or more;
-/// retransmissions; and times of seconds.
+/// The slacks of the bands: none; waits of some milliseconds; delayed acknowledgments; retransmissions; and times of
+/// seconds.
 const SLACKS: [Duration; 5] = [
     Duration::ZERO,
     Duration::from_micros(125),
-    Duration::from_millis(2),
+    Duration::from_millis(4),
     Duration::from_millis(20),
     Duration::from_secs(1),
 ];
