@@ -33,8 +33,6 @@ fn wake_ups(pair: &mut Pair, host: usize, ids: &[TcpId], slack: Duration) -> usi
     {
         let wake = pair.hosts[host].next_wake(pair.now).unwrap();
         assert!(wake.rough);
-        let is_due = before.iter().any(|&due| due <= wake.earliest);
-        assert!(is_due, "a wake-up in vain at {wake:?}: {before:?}");
         let is_late = |&due: &Instant| due + slack + TICK < wake.earliest;
         assert!(!before.iter().any(is_late), "late at {wake:?}: {before:?}");
         pair.now = wake.earliest;
@@ -59,10 +57,11 @@ fn retransmissions_of_several_connections_share_wake_ups() {
         pair.settle();
     }
     let sent = pair.sent[0];
-    // The timeouts are a little more than 200 ms, and end in the course of 50 ms.
+    // The timeouts are a little more than 200 ms, and end in the course of 50 ms. They cross the end of a slot of 1.05 s
+    // of the wheel, which takes one wake-up to move them.
     let wakes = wake_ups(&mut pair, 0, &ids, ms(30));
     assert_eq!(pair.sent[0] - sent, ids.len(), "each is sent again once");
-    assert!(wakes <= 3, "{wakes}");
+    assert!(wakes <= 4, "{wakes}");
 }
 
 #[test]
