@@ -31,6 +31,7 @@ use core::time::Duration;
 use softclock_core::Instant;
 
 use crate::drops::DropReason;
+use crate::due::Slack;
 use crate::link::LinkAddress;
 use crate::routes::can_be_host;
 
@@ -247,6 +248,11 @@ impl<P> Neighbors<P> {
     /// Returns the time at which [`on_timer`](Self::on_timer) has something to do next. It may be in the past.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.timers.first().map(|&(due, _)| due)
+    }
+
+    /// How late [`on_timer`](Self::on_timer) may be.
+    pub fn slack(&self) -> Duration {
+        Slack::LONG.of_time(self.settings.retransmit)
     }
 
     /// Returns the next action that is due at `now`. The caller repeats the call until it returns `None`.

@@ -16,6 +16,7 @@ use self::parts::{Head, PART_BYTES, Parts};
 use super::{Fragment, Output, Packet, header_bytes, v6};
 use crate::checksum::Addresses;
 use crate::drops::DropReason;
+use crate::due::Slack;
 
 /// Collects the fragments of packets until they are whole.
 ///
@@ -178,6 +179,11 @@ impl Reassembly {
     /// The time of the next call of [`expire`](Self::expire) that will give up a packet.
     pub fn next_timeout(&self) -> Option<Instant> {
         self.deadlines.first().map(|&(deadline, _)| deadline)
+    }
+
+    /// How late [`expire`](Self::expire) may be.
+    pub fn slack(&self) -> Duration {
+        Slack::LONG.of_time(self.limits.timeout)
     }
 
     /// Gives up the packets whose time is over. Returns how many of them were incomplete, each of which is a

@@ -17,18 +17,6 @@ use crate::routes::Destination;
 use crate::{icmp, icmp_v6};
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
-    /// Runs every timer that is due at `now`: TCP connections, listeners and TIME-WAIT, reassembly timeouts, ARP and
-    /// neighbor solicitations, and the repeated announcement. Takes time in proportion to the timers that are due: at
-    /// most one for each connection, neighbor and incomplete packet. The timer of a connection whose owner does not
-    /// come also processes the segments that wait in its channel.
-    pub fn on_timer(&mut self, now: Instant) {
-        self.tcp_at(now);
-        self.expire_fragments(now);
-        self.tcp_on_timer(now);
-        self.neighbors_on_timer(now);
-        self.announcement_on_timer(now);
-    }
-
     /// Whether the address is one of the stack's, or of a group that it has joined.
     pub fn is_own_or_group(&self, address: IpAddr) -> bool {
         matches!(

@@ -280,4 +280,4 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 }
 
 /// The time between two announcements (RFC 5227, 1.1); more than neighbor discovery's least (RetransTimer).
-const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);
+pub(super) const ANNOUNCE_INTERVAL: Duration = Duration::from_secs(2);

@@ -60,6 +60,7 @@ mod steering;
 mod tcp;
 #[cfg(test)]
 mod tests;
+mod timers;
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -81,7 +82,6 @@ use self::tcp::Tcp;
 use crate::channel::Channel;
 use crate::demux::{HashKey, InUse, Table, Transport};
 use crate::drops::{DropReason, Drops};
-use crate::due::earliest;
 use crate::ip::fragments::Reassembly;
 use crate::neighbors::Neighbors;
 use crate::ports::DynamicPorts;
@@ -414,16 +414,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// made when [`next_frame`](Self::next_frame) asks for them.
     pub fn frames_waiting(&self) -> usize {
         self.leaving.len() + usize::from(self.tcp.may_send())
-    }
-
-    /// The time at which [`on_timer`](Self::on_timer) has work, if any. It may be past.
-    pub fn next_timeout(&self) -> Option<Instant> {
-        earliest([
-            self.neighbors.next_timeout(),
-            self.reassembly.next_timeout(),
-            self.announce_again,
-            self.tcp_next_timeout(),
-        ])
     }
 
     /// Whether [`process`](Self::process) has work, [`next_question`](Self::next_question) a question, or

@@ -10,6 +10,7 @@ use softclock_core::Instant;
 
 use crate::demux::Flow;
 use crate::drops::DropReason;
+use crate::due::Slack;
 
 use super::challenge::Trust;
 use super::flow_map::{FlowMap, Place, Record, Slot};
@@ -225,6 +226,11 @@ impl TimeWaitTable {
     pub fn next_timeout(&self) -> Option<Instant> {
         let first = self.map.first(0)?;
         Some(self.map.get(first).deadline())
+    }
+
+    /// How late [`on_timer`](Self::on_timer) may be: old segments are gone a while after, too.
+    pub fn slack(&self) -> Duration {
+        Slack::LONG.of_time(self.settings.duration)
     }
 
     /// Removes a connection whose flow this end opens anew, and returns its last sequence number, for the

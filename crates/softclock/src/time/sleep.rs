@@ -68,10 +68,12 @@ pub struct Sleep {
 }
 
 /// The way in which a sleep ends.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug)]
 enum End {
     /// At the first trigger state after the deadline.
     OnTime,
+    /// The same, but an idle thread may wake up late for it.
+    AboutTime,
     /// After all events from before the deadline, which may complete the limited wait, were handled.
     Limit,
     /// Like `Limit`, and up to 2^n ns late.
@@ -103,6 +105,7 @@ impl Sleep {
     fn window(&self) -> FireWindow {
         match self.end {
             End::OnTime | End::Limit => FireWindow::from(self.deadline),
+            End::AboutTime => FireWindow::roughly(self.deadline),
             // Rounded up to few distinct instants, so that a thread wakes up once for many timeouts.
             End::Rough(log) => FireWindow::roughly(self.deadline.round_up(1 << log)),
         }
@@ -110,15 +113,36 @@ impl Sleep {
 
     fn event(&self, waker: Waker) -> PendingEvent {
         match self.end {
-            End::OnTime => PendingEvent::Wake(waker),
+            End::OnTime | End::AboutTime => PendingEvent::Wake(waker),
             End::Limit | End::Rough(_) => PendingEvent::Expire(waker),
         }
     }
 
     fn has_ended(&self, runtime: &Inner) -> bool {
         match self.end {
-            End::OnTime => self.deadline < runtime.clock.now(),
+            End::OnTime | End::AboutTime => self.deadline < runtime.clock.now(),
             End::Limit | End::Rough(_) => runtime.timeouts.is_over(self.deadline),
+        }
+    }
+
+    /// Moves the deadline to the begin of a window. The thread spins for it, or not, as the window says.
+    pub(crate) fn reset_within(&mut self, window: FireWindow) {
+        let end = match window.rough {
+            true => End::AboutTime,
+            false => End::OnTime,
+        };
+        if self.end != end {
+            self.end = end;
+            self.cancel();
+        }
+        self.reset(window.earliest);
+    }
+
+    fn cancel(&mut self) {
+        // On another thread, or after the end of the runtime, the event stays scheduled, or is already dropped.
+        if let Some(Timer { runtime, key }) = self.timer.take() {
+            let event = Inner::with_id(runtime, |runtime| runtime.timers.borrow_mut().cancel(key));
+            drop(event);
         }
     }
 
@@ -200,10 +224,6 @@ fn replace_waker(runtime: &Inner, key: TimerKey, waker: &Waker) -> bool {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        // On another thread, or after the end of the runtime, the event stays scheduled, or is already dropped.
-        if let Some(Timer { runtime, key }) = self.timer {
-            let event = Inner::with_id(runtime, |runtime| runtime.timers.borrow_mut().cancel(key));
-            drop(event);
-        }
+        self.cancel();
     }
 }

@@ -91,6 +91,14 @@ impl Cell {
         }
     }
 
+    const fn reordering(ms: u64) -> Self {
+        Self {
+            round_trip: Duration::from_millis(ms),
+            loss: "0%",
+            reorder: "0.1%",
+        }
+    }
+
     fn name(&self) -> String {
         let ms = self.round_trip.as_millis();
         match self.reorder {
@@ -169,11 +177,9 @@ const FULL: Plan = Plan {
         Cell::lossy(200, "0.01%"),
         Cell::lossy(200, "0.1%"),
         Cell::lossy(200, "1%"),
-        Cell {
-            round_trip: Duration::from_millis(10),
-            loss: "0%",
-            reorder: "0.1%",
-        },
+        Cell::reordering(10),
+        Cell::reordering(66),
+        Cell::reordering(200),
     ],
     least: Duration::from_millis(1300),
     round_trips: 10,
@@ -181,7 +187,11 @@ const FULL: Plan = Plan {
 };
 
 const SMOKE: Plan = Plan {
-    cells: &[Cell::lossy(10, "0%"), Cell::lossy(10, "1%")],
+    cells: &[
+        Cell::lossy(10, "0%"),
+        Cell::lossy(10, "1%"),
+        Cell::reordering(10),
+    ],
     least: Duration::from_millis(150),
     round_trips: 1,
     rounds: 1,

@@ -12,6 +12,7 @@ use super::{TcpEndpoint, TcpId, TcpListenSettings, TcpListenerId, TcpWoken};
 use crate::channel::Channel;
 use crate::demux::{InUse, Transport};
 use crate::drops::DropReason;
+use crate::due::Window;
 use crate::stack::endpoint::Arrived;
 use crate::stack::input::check_source;
 use crate::stack::slots::SlotId;
@@ -358,15 +359,20 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     fn note_listener_timeout(&mut self, id: SlotId) {
-        let listening = self.tcp.listeners.get(id);
-        let due = listening.and_then(|listening| listening.listener.next_timeout());
-        let due = due.unwrap_or(Instant::FAR_FUTURE);
-        self.tcp.listeners_due = self.tcp.listeners_due.min(due);
+        if let Some(listening) = self.tcp.listeners.get(id)
+            && let Some(due) = listening.listener.next_timeout()
+        {
+            let latest = due + listening.listener.slack();
+            self.tcp.listeners_due = self.tcp.listeners_due.and(Window {
+                earliest: due,
+                latest,
+            });
+        }
     }
 
     /// Sends the SYN-ACKs again that are due.
     pub(super) fn listeners_on_timer(&mut self, now: Instant) {
-        self.tcp.listeners_due = Instant::FAR_FUTURE;
+        self.tcp.listeners_due = Window::NEVER;
         for id in self.tcp.listeners.ids() {
             while let Some(listening) = self.tcp.listeners.get_mut(id)
                 && let Some(reply) = listening.listener.on_timer(&mut self.tcp.shared, now)

@@ -310,11 +310,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Forgets a connection whose flow is free.
     pub(super) fn tcp_remove(&mut self, id: SlotId) {
-        if let Some(endpoint) = self.tcp.connections.remove(id) {
+        if let Some(mut endpoint) = self.tcp.connections.remove(id) {
             self.tcp.tally.remove(endpoint.connection.state());
-            if let Some(timer) = endpoint.timer {
-                self.tcp.wheel.cancel(timer);
-            }
+            (self.tcp.timers).cancel(&mut endpoint.timer, endpoint.band);
             self.tcp.memory -= endpoint.memory as usize;
             if endpoint.listed.contains(Listed::STARVED) {
                 self.tcp.starved.retain(|&other| other != id);

@@ -27,6 +27,7 @@
 
 mod accept;
 mod arrivals;
+mod bands;
 mod calls;
 mod check;
 mod glance;
@@ -46,15 +47,17 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Deref;
 
-use softclock_core::{Instant, TimerKey, TimerWheel};
+use softclock_core::{Instant, TimerKey};
 
 use self::accept::Listening;
 use self::arrivals::{Arrivals, SpareChannels};
+use self::bands::{Band, Bands};
 use self::tally::Tally;
 use super::endpoint::Arrived;
 use super::slots::{SlotId, Slots};
 use crate::channel::Channel;
 use crate::demux::HashKey;
+use crate::due::Window;
 use crate::rate_limit::TokenBucket;
 use crate::tcp::connection::{Connection, Error};
 use crate::tcp::listen::{Shared, TimestampUnit};
@@ -129,10 +132,9 @@ pub(super) struct Tcp<B> {
     /// Listeners with something in their channels.
     busy: VecDeque<SlotId>,
     woken: VecDeque<TcpWoken>,
-    /// The timers of all connections.
-    wheel: TimerWheel<SlotId>,
-    /// No listener has work before this time.
-    listeners_due: Instant,
+    timers: Bands,
+    /// No listener has work before this.
+    listeners_due: Window,
     reset_rate: TokenBucket,
     /// The memory of all connections, in bytes.
     memory: usize,
@@ -154,6 +156,8 @@ pub(super) struct TcpEndpoint<B> {
     /// Segments that have arrived and are not processed.
     channel: Arrivals<B>,
     timer: Option<TimerKey>,
+    /// That of the timer among all.
+    band: Band,
     /// The listener whose owner has not accepted the connection yet.
     listener: Option<SlotId>,
     /// The memory that is counted in the sum of all.
@@ -161,12 +165,10 @@ pub(super) struct TcpEndpoint<B> {
     /// The sequence number behind the segments in the channel, if they are in order.
     expected: Seq,
     owner: Owner,
-    /// Whether it is in the list of connections that may send.
-    is_ready: bool,
     listed: Listed,
 }
 
-/// Further lists that a connection is in.
+/// The lists that a connection is in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Listed(u8);
 
@@ -177,6 +179,8 @@ impl Listed {
     const STARVED: Self = Self(2);
     /// That of connections with segments that wait for the owner.
     const WAITING: Self = Self(4);
+    /// That of connections that may have something to send.
+    const READY: Self = Self(8);
 
     const fn contains(self, list: Self) -> bool {
         self.0 & list.0 != 0
@@ -245,8 +249,8 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
             waiting: VecDeque::new(),
             busy: VecDeque::new(),
             woken: VecDeque::new(),
-            wheel: TimerWheel::new(),
-            listeners_due: Instant::FAR_FUTURE,
+            timers: Bands::new(),
+            listeners_due: Window::NEVER,
             reset_rate: TokenBucket::new(settings.resets_per_second, super::BURST),
             memory: 0,
             most_memory: settings.memory,
@@ -270,9 +274,9 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
     /// Lists a connection among those that may have something to send.
     fn mark_ready(&mut self, id: SlotId) {
         if let Some(endpoint) = self.connections.get_mut(id)
-            && !endpoint.is_ready
+            && !endpoint.listed.contains(Listed::READY)
         {
-            endpoint.is_ready = true;
+            endpoint.listed.insert(Listed::READY);
             self.ready.push_back(id);
         }
     }
@@ -363,11 +367,11 @@ impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
             connection,
             channel: Arrivals::new(),
             timer: None,
+            band: Band::default(),
             listener: None,
             memory: 0,
             expected: Seq(0),
             owner: Owner::Busy,
-            is_ready: false,
             listed: Listed::default(),
         }
     }

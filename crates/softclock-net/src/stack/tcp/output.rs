@@ -6,6 +6,7 @@ use core::ops::Deref;
 use softclock_core::Instant;
 use softclock_wire::packet::{Offload, PartialChecksum, SegmentKind, Segmentation, TCP};
 
+use super::Listed;
 use crate::checksum::Addresses;
 use crate::demux::Flow;
 use crate::drops::DropReason;
@@ -23,7 +24,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             && let Some(id) = self.tcp.ready.pop_front()
         {
             if let Some(endpoint) = self.tcp.connections.get_mut(id) {
-                endpoint.is_ready = false;
+                endpoint.listed.remove(Listed::READY);
             }
             match self.tcp_send_one(now, id) {
                 // Behind all others that have something to send.

@@ -7,6 +7,7 @@ mod offload;
 mod open;
 mod pair;
 mod simulation;
+mod slack;
 mod steering;
 mod transfer;
 

@@ -1,24 +1,36 @@
-//! The timers of connections, in one wheel; and those of listeners and of TIME-WAIT, which keep lists of their own.
+//! The timers of connections; and those of listeners and of TIME-WAIT, which keep lists of their own.
 
 use core::ops::Deref;
 
-use softclock_core::Instant;
+use softclock_core::{FireWindow, Instant};
 
 use super::Listed;
-use crate::due::earliest;
+use crate::due::{Slack, Window, earliest, first};
 use crate::stack::Stack;
 use crate::stack::slots::SlotId;
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
     /// The time at which connections, listeners or TIME-WAIT have work.
     pub(in crate::stack) fn tcp_next_timeout(&self) -> Option<Instant> {
-        let listeners = self.tcp.listeners_due;
         earliest([
-            self.tcp.wheel.next_due(),
-            (listeners != Instant::FAR_FUTURE).then_some(listeners),
+            self.tcp.timers.next_due(),
+            self.tcp.listeners_due.due(),
             self.tcp.time_wait.next_timeout(),
             self.tcp.waiting.front().map(|&(_, until)| until),
         ])
+    }
+
+    /// The time by which their work must be done.
+    pub(in crate::stack) fn tcp_next_wake(&self) -> Option<FireWindow> {
+        let tcp = &self.tcp;
+        let listeners = tcp.listeners_due;
+        let of_wait = Slack::ACKNOWLEDGMENT.of_time(self.settings.tcp.least_wait);
+        let of_lists = earliest([
+            listeners.due().map(|_| listeners.latest),
+            (tcp.time_wait.next_timeout()).map(|due| due + tcp.time_wait.slack()),
+            tcp.waiting.front().map(|&(_, until)| until + of_wait),
+        ]);
+        first([tcp.timers.next_wake(), of_lists.map(FireWindow::roughly)])
     }
 
     /// Does what is due.
@@ -34,19 +46,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 }
             }
         }
-        loop {
-            if let Some((_, id)) = self.tcp.wheel.pop_due(now) {
-                if let Some(endpoint) = self.tcp.connections.get_mut(id) {
-                    endpoint.timer = None;
-                }
-                self.tcp_on_connection_timer(now, id);
-            } else if self.tcp.wheel.next_due().is_none_or(|due| due > now) {
-                // Else the wheel has moved as many timers as it does in one call.
-                break;
+        while let Some(id) = self.tcp.timers.pop_due(now) {
+            if let Some(endpoint) = self.tcp.connections.get_mut(id) {
+                endpoint.timer = None;
             }
+            self.tcp_on_connection_timer(now, id);
         }
         while self.tcp.time_wait.on_timer(now).is_some() {}
-        if self.tcp.listeners_due <= now {
+        if self.tcp.listeners_due.earliest <= now {
             self.listeners_on_timer(now);
         }
     }
@@ -109,7 +116,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         };
         // A connection that will be asked for segments has its timer set again behind the last one. Until then the
         // timer may fire early, which has no effect.
-        let is_asked = endpoint.is_ready && endpoint.channel.is_empty();
+        let is_asked = endpoint.listed.contains(Listed::READY) && endpoint.channel.is_empty();
         if is_asked && endpoint.timer.is_some() {
             return;
         }
@@ -119,22 +126,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             let wait = quarter.unwrap_or(longest).min(longest).max(least);
             frame.at + wait
         });
-        let protocol = endpoint.connection.next_timeout();
-        let due = earliest([waiting, protocol]);
+        let protocol = endpoint.connection.timer_window(now);
+        let window = protocol.and(Window::of(now, waiting, Slack::ACKNOWLEDGMENT));
         // What is due at once needs no timer then.
-        let due = due.filter(|&due| due > now || !is_asked);
-        let due = due.unwrap_or(Instant::FAR_FUTURE);
-        let wheel = &mut self.tcp.wheel;
-        match (endpoint.timer, due) {
-            (Some(timer), Instant::FAR_FUTURE) => {
-                wheel.cancel(timer);
-                endpoint.timer = None;
-            }
-            (None, Instant::FAR_FUTURE) => {}
-            (Some(timer), due) => {
-                wheel.reschedule(timer, due);
-            }
-            (None, due) => endpoint.timer = Some(wheel.schedule(due, id)),
-        }
+        let window = match window.earliest > now || !is_asked {
+            true => window,
+            false => Window::NEVER,
+        };
+        let timer = (&mut endpoint.timer, &mut endpoint.band);
+        self.tcp.timers.set(timer, window, id);
     }
 }

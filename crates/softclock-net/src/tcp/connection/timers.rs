@@ -5,7 +5,7 @@ use core::ops::Deref;
 use softclock_core::Instant;
 
 use super::{Connection, Events, Phase};
-use crate::due::earliest;
+use crate::due::{Slack, Window};
 use crate::tcp::keepalive::Due;
 use crate::tcp::path_mtu;
 use crate::tcp::send::TimerOutcome;
@@ -15,19 +15,27 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     /// The time at which [`on_timer`](Self::on_timer) has work, or [`poll_transmit`](Self::poll_transmit) a segment
     /// that waits for its time. `None`: the connection is idle.
     pub fn next_timeout(&self) -> Option<Instant> {
-        let deadline = (self.deadline != Instant::FAR_FUTURE).then_some(self.deadline);
+        self.timer_window(Instant::ORIGIN).due()
+    }
+
+    /// The time of [`next_timeout`](Self::next_timeout), and how late it may be if the timers are set at `now`.
+    pub(crate) fn timer_window(&self, now: Instant) -> Window {
+        let of_deadline = match self.state {
+            State::SynSent | State::SynReceived => Slack::RETRANSMISSION,
+            _ => Slack::LONG,
+        };
+        let deadline = Window::of(now, Some(self.deadline), of_deadline);
         let Phase::Open(open) = &self.phase else {
             return deadline;
         };
         if matches!(self.state, State::TimeWait | State::Closed) {
-            return None;
+            return Window::NEVER;
         }
-        earliest([
-            deadline,
-            open.sender.next_timeout(),
-            open.receiver.next_ack_at(),
-            self.next_probe(),
-        ])
+        let acknowledgment = open.receiver.next_ack_at();
+        deadline
+            .and(open.sender.timer_window(now))
+            .and(Window::of(now, acknowledgment, Slack::ACKNOWLEDGMENT))
+            .and(Window::of(now, self.next_probe(), Slack::LONG))
     }
 
     /// The next keep-alive probe. Not while data is outstanding: its retransmission finds out as much (RFC 9293,

@@ -14,10 +14,13 @@ mod settings;
 mod shared;
 mod syn_queue;
 
+use core::time::Duration;
+
 use softclock_core::Instant;
 
 use crate::demux::Flow;
 use crate::drops::DropReason;
+use crate::due::Slack;
 
 use super::peer::{Offer, PeerOptions, mss_of_mtu};
 use super::segment::{Flags, Options, Reply, Segment, Timestamps};
@@ -32,6 +35,7 @@ use syn_queue::{Expired, HalfOpen, SynQueue};
 /// An endpoint that connections are opened to. `T` is the caller's handle of a connection.
 ///
 /// ```
+/// use core::time::Duration;
 /// use softclock_core::Instant;
 /// use softclock_net::demux::{Flow, HashKey, Transport};
 /// use softclock_net::tcp::listen::{ListenSettings, Listener, Outcome, Shared, SharedSettings};
@@ -257,6 +261,11 @@ impl<T: PartialEq> Listener<T> {
     /// The time of the next call of [`on_timer`](Self::on_timer).
     pub fn next_timeout(&self) -> Option<Instant> {
         self.half_open.next_deadline()
+    }
+
+    /// How late [`on_timer`](Self::on_timer) may be.
+    pub fn slack(&self) -> Duration {
+        Slack::RETRANSMISSION.of_time(self.half_open.initial_timeout())
     }
 
     /// Adds the connection of a complete handshake to those that wait to be accepted.

@@ -113,6 +113,10 @@ impl SynQueue {
         }
     }
 
+    pub(super) const fn initial_timeout(&self) -> Duration {
+        self.initial_timeout
+    }
+
     pub(super) const fn len(&self) -> usize {
         self.map.len()
     }

@@ -28,7 +28,7 @@ pub struct ReceiveSettings {
     /// loss in 17 segments of a window of 6 MiB.
     pub out_of_order_ranges: u16,
     /// The longest time for which an acknowledgment waits for a second segment or for data to go with (RFC 9293,
-    /// 3.8.6.3: less than 500 ms). Default: 40 ms (as Linux and FreeBSD).
+    /// 3.8.6.3: less than 500 ms, of which its timer may be 5 ms late). Default: 40 ms (as Linux and FreeBSD).
     pub ack_delay: Duration,
     /// The least time to which a quarter of the round trip shortens that delay. Default: 40 ms, so the round trip does
     /// not matter: an application often takes longer to answer than a short path, and each acknowledgment that does not

@@ -6,7 +6,7 @@ use softclock_core::Instant;
 
 use super::tlp::probe_timeout;
 use super::{Early, Flight, Phase, Sender, Timer, TimerOutcome};
-use crate::due::earliest;
+use crate::due::{Slack, Window, earliest};
 
 /// Whether a probe for the end of a flight is due at a new time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,10 +51,18 @@ impl Sender {
     /// The earliest time at which [`on_timer`](Self::on_timer) has something to do, or
     /// [`poll_transmit`](Self::poll_transmit) can go on. `None` for an idle sender.
     pub fn next_timeout(&self) -> Option<Instant> {
+        self.timer_window(Instant::ORIGIN).due()
+    }
+
+    /// The time of [`next_timeout`](Self::next_timeout), and how late it may be if the timers are set at `now`.
+    pub(in crate::tcp) fn timer_window(&self, now: Instant) -> Window {
         let timer = (self.timer != Timer::Off).then_some(self.timer_at);
         let early = self.flight.as_ref().and_then(|flight| flight.early);
         let paced = (self.paced_at < Instant::FAR_FUTURE).then_some(self.paced_at);
-        earliest([timer, early.map(|(at, _)| at), paced, self.gives_up_at()])
+        let exact = earliest([early.map(|(at, _)| at), paced]);
+        Window::of(now, timer, Slack::RETRANSMISSION)
+            .and(Window::of(now, exact, Slack::NONE))
+            .and(Window::of(now, self.gives_up_at(), Slack::LONG))
     }
 
     /// When the user timeout ends the connection (RFC 9293, 3.9.1, and RFC 5482), unless the peer acknowledges more.

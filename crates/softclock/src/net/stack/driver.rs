@@ -23,7 +23,7 @@ use std::sync::{self, Arc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use softclock_core::{Clock, Instant, SourceId};
+use softclock_core::{Clock, FireWindow, Instant, SourceId};
 use softclock_linux::link::{BATCH, Buffer, Claim, Link, LinkMonitor, Pool, Received, Refused};
 use softclock_linux::readiness::Readiness;
 use softclock_net::checksum::Verify;
@@ -86,7 +86,7 @@ pub(crate) struct Driver {
     /// The frames to take before a timeout is judged.
     backlog: Backlog,
     looks: Looks,
-    /// The time for which the task of the driver has set its timer.
+    /// The time for which the task of the driver has set its timer. Timers that are due before run in any turn before.
     armed: Cell<Instant>,
     /// The tasks that wait for the end.
     ended: RefCell<Vec<Waker>>,
@@ -226,8 +226,8 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Waits for the next timeout of the stack, for the next look at what frames wait for, and for the end of a wait for
-    /// other threads.
+    /// Waits until the stack's timers can wait no longer, for the next look at what frames wait for, and for the end of a
+    /// wait for other threads.
     fn poll_timer(&self, cx: &mut Context<'_>, mut sleep: Pin<&mut Sleep>, now: Instant) {
         let interface = &self.interface;
         // Before it is set anew: this turn may be the timer's.
@@ -235,20 +235,27 @@ impl Driver {
             interface.flush();
             self.look_at_rings();
         }
-        let pause = match interface.is_behind() || self.unsent.has_refused() {
-            true => Some(ROOM_PAUSE),
-            false => self.has_waiting_rings().then_some(RING_PAUSE),
+        let paused = match interface.is_behind() || self.unsent.has_refused() {
+            true => Some(FireWindow::from(now + ROOM_PAUSE)),
+            false => (self.has_waiting_rings()).then(|| FireWindow::roughly(now + RING_PAUSE)),
         };
-        let next = self.stack.borrow().next_timeout();
-        let paused = pause.map(|pause| now + pause);
-        let (look, end) = (self.losses.next_look(), self.looks.end_of_wait());
-        let next = [next, paused, look, end].into_iter().flatten().min();
-        let next = next.unwrap_or(Instant::FAR_FUTURE);
-        self.armed.set(next);
-        sleep.as_mut().get_mut().reset(next);
+        let look = self.losses.next_look().map(FireWindow::roughly);
+        let end = self.looks.end_of_wait().map(FireWindow::from);
+        let next = [self.stack.borrow().next_wake(now), paused, look, end];
+        let next = next.into_iter().flatten();
+        let next = next.min_by_key(|wake| (wake.earliest, wake.rough));
+        let next = next.unwrap_or(FireWindow::roughly(Instant::FAR_FUTURE));
+        self.armed.set(next.earliest);
+        sleep.as_mut().get_mut().reset_within(next);
         if sleep.as_mut().poll(cx).is_ready() {
             cx.waker().wake_by_ref();
         }
+    }
+
+    /// Whether the stack has timers that are due, or that must not wait until the timer of the driver's task.
+    fn must_wake(&self, stack: &Stack<Buffer>, now: Instant) -> bool {
+        let next = stack.next_wake(now);
+        next.is_some_and(|wake| wake.earliest < self.armed.get())
     }
 
     fn on_received(&self, now: Instant, received: Result<Received, Refused>) {

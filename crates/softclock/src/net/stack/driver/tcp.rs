@@ -30,10 +30,8 @@ impl Driver {
         let now = self.interface.runtime().clock.now();
         let mut stack = self.stack.borrow_mut();
         let result = f(&mut stack, now);
-        let next = stack.next_timeout();
-        let must_run = stack.frames_waiting() > 0
-            || stack.has_work()
-            || next.is_some_and(|next| next < self.armed.get());
+        let must_run =
+            stack.frames_waiting() > 0 || stack.has_work() || self.must_wake(&stack, now);
         drop(stack);
         if must_run {
             self.wake();

@@ -95,8 +95,7 @@ impl Driver {
             stack.process(now, self.quota());
         }
         let is_leaving = stack.frames_waiting() > 0;
-        let next = stack.next_timeout();
-        let must_run = stack.has_work() || next.is_some_and(|next| next < self.armed.get());
+        let must_run = stack.has_work() || self.must_wake(&stack, now);
         drop(stack);
         if must_run {
             self.wake();

@@ -183,7 +183,7 @@ impl World {
                         .iter()
                         .filter_map(|owners| owners[number].as_ref());
                     let runs = owners.filter_map(|owner| owner.runs_at);
-                    runs.chain(self.hosts[number].next_timeout()).min()
+                    runs.chain(self.wakes_at(number)).min()
                 }
             };
             next = next.into_iter().chain(due).min();
@@ -378,6 +378,15 @@ impl World {
     fn fly(&mut self, at: Instant, to: usize, bytes: Vec<u8>) {
         self.frames += 1;
         self.flying.push(Reverse((at, self.frames, to, bytes)));
+    }
+
+    /// When a host wakes up for its timers: the first at their times, the second as late as it may.
+    fn wakes_at(&self, number: usize) -> Option<Instant> {
+        let host = &self.hosts[number];
+        match number {
+            0 => host.next_timeout(),
+            _ => host.next_wake(self.now).map(|wake| wake.earliest),
+        }
     }
 
     /// No connection is silent while it has something to send, and no timer is late.
