@@ -57,6 +57,9 @@ pub struct StackArguments {
     /// The receive architecture.
     #[arg(long, requires = "dev", value_parser = architecture)]
     pub architecture: Option<Architecture>,
+    /// The most bytes that a connection buffers to send; without it, the default.
+    #[arg(long, requires = "dev")]
+    pub send_buffer: Option<u32>,
 }
 
 impl StackArguments {
@@ -70,6 +73,9 @@ impl StackArguments {
         options.gateways.extend(self.gateway);
         options.link_address = self.link_address;
         options.architecture = self.architecture.unwrap_or_default();
+        if let Some(bytes) = self.send_buffer {
+            options.tcp.connection.send.most_buffer = bytes;
+        }
         Some(options)
     }
 
@@ -94,6 +100,10 @@ impl StackArguments {
         add(
             "architecture",
             self.architecture.map(|of| of.name().to_owned()),
+        );
+        add(
+            "send-buffer",
+            self.send_buffer.map(|bytes| bytes.to_string()),
         );
         if self.packet {
             words.push("--packet".to_owned());

@@ -212,9 +212,10 @@ const NOTES: [&str; 6] = [
      bandwidth-delay product (84, 550 and 1667 packets) and half of the round trip as the delay of each direction; losses and \
      reordering in the direction of the data only",
     "seeds 1 to 20, one for each round and the same for both senders; each decision is for one packet in the order of the path",
-    "both senders are softclock serve on one thread, and send the same file of zeros; the own stack by AF_XDP, with its defaults \
-     (CUBIC, HyStart++, PRR, RACK-TLP, paced); the kernel with cubic, without segmentation by the link, and without metrics of \
+    "both senders are softclock serve on one thread, and send the same file of zeros; the own stack by AF_XDP, with its default \
+     algorithms (CUBIC, HyStart++, PRR, RACK-TLP, paced); the kernel with cubic, without segmentation by the link, and without metrics of \
      earlier connections (tcp_no_metrics_save)",
-    "the receiver is the kernel for both, with buffers of up to 16 MB at both ends; the own stack's are 4 MiB to send",
+    "the receiver is the kernel for both; the buffers of all ends grow to 16 MiB (tcp_rmem, tcp_wmem, --tcp-send-buffer), as \
+     4 MiB, the default of both senders, are less than they need on the longest path; the request is one segment",
     "overtake: these packets skip the delay, and arrive before those that were sent up to so long before them",
 ];

@@ -102,6 +102,7 @@ impl Counted {
                 gateway: None,
                 packet: false,
                 architecture: None,
+                send_buffer: None,
             };
             command.args(stack.to_words());
         }

@@ -133,6 +133,7 @@ impl Subject {
                     gateway: Some(IpAddr::V4(Link::Clients.address())),
                     packet: carrier == Carrier::Packet,
                     architecture: Some(architecture),
+                    send_buffer: None,
                 };
                 let mut command = softclock_command(Some(root), address)?;
                 let silent = SocketAddr::from((self.address(), SILENT_PORT));

@@ -483,9 +483,15 @@ impl Sender {
         self.limits.set_user_timeout(user_timeout);
     }
 
-    /// What the buffer takes at present: twice the congestion window, within the settings.
+    /// What the buffer takes at present: twice the congestion window, within the settings. In a fast recovery it is
+    /// twice the flight, if that is more: the receiver acknowledges nothing for a round trip, in which 0.7 of the
+    /// former window may be sent besides the flight.
     fn buffer(&self) -> u32 {
-        let wanted = self.controller.window().saturating_mul(2);
+        let flight = match self.phase {
+            Phase::Recovery => self.flight_size(),
+            Phase::Open | Phase::Loss => 0,
+        };
+        let wanted = self.controller.window().max(flight).saturating_mul(2);
         wanted.clamp(self.limits.buffer, self.limits.most_buffer)
     }
 

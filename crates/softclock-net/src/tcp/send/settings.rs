@@ -23,7 +23,8 @@ pub struct SendSettings {
     /// the initial window.
     pub buffer: u32,
     /// The bytes that the send buffer grows to: it takes twice the congestion window, so that a round trip's worth
-    /// waits while another is in flight. The default is 4 MiB, as in Linux (`tcp_wmem`).
+    /// waits while another is in flight. A loss is repaired without a pause if this is 1.7 times the window. The
+    /// default is 4 MiB, as in Linux (`tcp_wmem`).
     pub most_buffer: u32,
     /// The least allowance for the variation of round trips in the retransmission timeout. RFC 6298 asks for a timeout
     /// of 1 s; the default is 200 ms, as in Linux, beyond the delay of acknowledgments by common receivers.

@@ -108,6 +108,8 @@ pub(super) struct Link {
     pub(super) now: Instant,
     pub(super) sender: Sender,
     random: u64,
+    /// Random numbers for the writer alone: its room does not change what the path loses.
+    writes: u64,
     transmissions: usize,
     serial: u64,
     busy_until: Instant,
@@ -152,6 +154,7 @@ impl Link {
             sender: Sender::new(start, &SendSettings::default(), &options, window, now),
             now,
             random: path.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            writes: path.seed.wrapping_mul(0xbf58_476d_1ce4_e5b9) | 1,
             transmissions: 0,
             serial: 0,
             busy_until: now,
@@ -184,10 +187,7 @@ impl Link {
     }
 
     fn random(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random >> 8
+        next_random(&mut self.random)
     }
 
     pub(super) fn run(&mut self) {
@@ -277,7 +277,7 @@ impl Link {
 
     fn write(&mut self) {
         while self.written < self.path.bytes && self.sender.room() > 0 {
-            let wanted = 1 + (self.random() % 5000) as usize;
+            let wanted = 1 + (next_random(&mut self.writes) % 5000) as usize;
             let size = wanted
                 .min(self.path.bytes - self.written)
                 .min(self.sender.room());
@@ -501,4 +501,12 @@ impl Receiver {
 
 fn pattern(index: usize) -> u8 {
     (index ^ (index >> 8) ^ (index >> 16)) as u8
+}
+
+/// Marsaglia's xorshift.
+fn next_random(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state >> 8
 }

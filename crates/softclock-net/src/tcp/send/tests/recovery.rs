@@ -55,6 +55,28 @@ fn three_duplicates_show_a_loss_where_no_reordering_was_seen() {
 }
 
 #[test]
+fn a_writer_has_room_for_what_a_recovery_sends() {
+    let mut settings = SendSettings::default();
+    settings.pacing.is_enabled = false;
+    (settings.buffer, settings.most_buffer) = (2000, 100_000);
+    let mut bench = Bench::new(&settings, &peer());
+    bench.write(10_000);
+    bench.sent();
+    bench.pass(40);
+    // The window falls to seven segments, and nothing leaves the buffer for a round trip.
+    bench.ack(0, &[(1000, 4000)]);
+    let mut starts = bench.starts();
+    for end in (5000..=10_000).step_by(1000) {
+        bench.write(bench.sender.room());
+        bench.ack(0, &[(1000, end)]);
+        starts.extend(bench.starts());
+    }
+    let new = [10_000, 11_000, 12_000, 13_000, 14_000, 15_000];
+    assert_eq!(starts, [&[0], new.as_slice()].concat());
+    assert!(bench.sender.room() > 0);
+}
+
+#[test]
 fn processing_late_makes_no_segment_late() {
     let mut bench = Bench::plain();
     bench.write(5000);
