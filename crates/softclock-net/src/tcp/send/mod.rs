@@ -5,7 +5,8 @@
 //! flight by a tail loss probe; and as a last resort by the retransmission timeout (RFC 6298). A needless reduction of
 //! the congestion window is taken back (RFC 3522, 3708, 5682).
 //!
-//! - `queue`: the bytes. `scoreboard`: the segments in flight; `delivery`: those that one acknowledgment delivers.
+//! - `queue`: the bytes. `flight`: the state while segments are in flight. `scoreboard`: those segments; `delivery`: those
+//!   that one acknowledgment delivers.
 //! - `rtt`, `rack`, `tlp`: round trips, losses by time, probes. `prr`: the window during fast recovery (RFC 9937).
 //!   `pace`: the pacer.
 //! - `undo`: reductions that can be taken back.
@@ -21,15 +22,14 @@ use core::time::Duration;
 use bytes::Bytes;
 use softclock_core::Instant;
 
-use super::congestion::{Controller, RateSampler};
+use super::congestion::Controller;
 use super::peer::{Ecn, PeerOptions};
 use super::seq::Seq;
+use flight::{Early, Flight, Spurious};
 use pace::Pace;
-use prr::Reduction;
 use queue::SendQueue;
-use rack::{Rack, Reordering};
+use rack::Reordering;
 use rtt::RoundTrip;
-use scoreboard::Scoreboard;
 use settings::Limits;
 use tlp::TailProbe;
 use undo::Undo;
@@ -42,6 +42,7 @@ pub use types::{Ack, AckVerdict, Acked, TimerOutcome, Transmit, TransmitKind};
 mod ack;
 mod delivery;
 mod events;
+mod flight;
 mod narrow;
 mod pace;
 mod prr;
@@ -159,51 +160,6 @@ struct Flags {
     forces_retransmission: bool,
 }
 
-/// The state that exists only while segments are in flight.
-#[derive(Debug)]
-struct Flight {
-    board: Scoreboard,
-    rack: Rack,
-    sampler: RateSampler,
-    reduction: Reduction,
-    /// SND.NXT when the recovery began.
-    recovery_point: Seq,
-    /// When, and for what, to look before the retransmission timeout.
-    early: Option<(Instant, Early)>,
-    /// Data before this position was sent while the congestion window was full.
-    limited_until: Seq,
-    /// Duplicate acknowledgments, without SACK, and the bytes that they are presumed to have delivered.
-    duplicates: u32,
-    presumed: u32,
-    /// The state of the search for needless timeouts.
-    spurious: Spurious,
-    /// SND.NXT when the path was last found too narrow for segments of this flight.
-    narrowed: Option<Seq>,
-}
-
-impl Flight {
-    fn new(una: Seq) -> Box<Self> {
-        Box::new(Self {
-            board: Scoreboard::new(una),
-            rack: Rack::new(una),
-            sampler: RateSampler::default(),
-            reduction: Reduction::default(),
-            recovery_point: una,
-            early: None,
-            limited_until: una,
-            duplicates: 0,
-            presumed: 0,
-            spurious: Spurious::No,
-            narrowed: None,
-        })
-    }
-
-    /// The bytes presumed to be under way.
-    fn in_flight(&self) -> u32 {
-        self.board.in_flight().saturating_sub(self.presumed)
-    }
-}
-
 /// The phases of loss recovery.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
@@ -215,32 +171,12 @@ enum Phase {
     Loss,
 }
 
-/// The state of F-RTO (RFC 5682, 3.1).
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Spurious {
-    /// No timeout is in doubt.
-    No,
-    /// After a timeout, before an acknowledgment.
-    Suspected,
-    /// After an acknowledgment of the retransmission: new data is sent, to see what becomes of the rest.
-    Testing,
-}
-
 /// What the retransmission timer is set for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Timer {
     Off,
     Retransmission,
     Persist,
-}
-
-/// What the timer of a flight is set for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Early {
-    /// Segments that are late become lost ones (RFC 8985, 6.3).
-    Reordering,
-    /// A tail loss probe is due.
-    TailProbe,
 }
 
 /// How far the end of the stream is.

@@ -9,12 +9,14 @@ use proptest::prelude::*;
 mod bench;
 mod link;
 mod pacing;
+mod path;
 mod paths;
 mod recovery;
 mod rules;
 mod timeouts;
 
-use link::{Path, run};
+use link::run;
+use path::Path;
 
 fn ms(millis: u64) -> Duration {
     Duration::from_millis(millis)

@@ -1,0 +1,76 @@
+//! The state that exists only while segments are in flight.
+
+use alloc::boxed::Box;
+
+use softclock_core::Instant;
+
+use super::prr::Reduction;
+use super::rack::Rack;
+use super::scoreboard::Scoreboard;
+use crate::tcp::congestion::RateSampler;
+use crate::tcp::seq::Seq;
+
+/// What belongs to the segments in flight.
+#[derive(Debug)]
+pub(super) struct Flight {
+    pub(super) board: Scoreboard,
+    pub(super) rack: Rack,
+    pub(super) sampler: RateSampler,
+    pub(super) reduction: Reduction,
+    /// SND.NXT when the recovery began.
+    pub(super) recovery_point: Seq,
+    /// When, and for what, to look before the retransmission timeout.
+    pub(super) early: Option<(Instant, Early)>,
+    /// Data before this position was sent while the congestion window was full.
+    pub(super) limited_until: Seq,
+    /// Duplicate acknowledgments, without SACK, and the bytes that they are presumed to have delivered.
+    pub(super) duplicates: u32,
+    pub(super) presumed: u32,
+    /// The state of the search for needless timeouts.
+    pub(super) spurious: Spurious,
+    /// SND.NXT when the path was last found too narrow for segments of this flight.
+    pub(super) narrowed: Option<Seq>,
+}
+
+impl Flight {
+    pub(super) fn new(una: Seq) -> Box<Self> {
+        Box::new(Self {
+            board: Scoreboard::new(una),
+            rack: Rack::new(una),
+            sampler: RateSampler::default(),
+            reduction: Reduction::default(),
+            recovery_point: una,
+            early: None,
+            limited_until: una,
+            duplicates: 0,
+            presumed: 0,
+            spurious: Spurious::No,
+            narrowed: None,
+        })
+    }
+
+    /// The bytes presumed to be under way.
+    pub(super) fn in_flight(&self) -> u32 {
+        self.board.in_flight().saturating_sub(self.presumed)
+    }
+}
+
+/// The state of F-RTO (RFC 5682, 3.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Spurious {
+    /// No timeout is in doubt.
+    No,
+    /// After a timeout, before an acknowledgment.
+    Suspected,
+    /// After an acknowledgment of the retransmission: new data is sent, to see what becomes of the rest.
+    Testing,
+}
+
+/// What the timer of a flight is set for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Early {
+    /// Segments that are late become lost ones (RFC 8985, 6.3).
+    Reordering,
+    /// A tail loss probe is due.
+    TailProbe,
+}
