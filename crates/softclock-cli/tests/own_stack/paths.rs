@@ -3,38 +3,42 @@
 
 use std::fs;
 
-use crate::lab::{Carrier, LARGE, content, lab};
+use crate::lab::{Carrier, LARGE, Lab, content, lab};
 use crate::transfers::{assert_downloads, assert_returns, echo_bodies};
 use crate::wireshark::{self, Judge};
 
-/// Exchanges files in both directions over a path with these options of `softclock wan`, and has Wireshark judge the
-/// capture of the stack.
+/// Exchanges files in both directions over a path with these options of `softclock wan`.
 macro_rules! assert_path {
     ($carrier:expr, $options:expr) => {{
         softclock_testing::require!("tshark");
         let lab = lab!($carrier, $options);
-        let judge = match $options.contains("corrupt") {
-            true => Judge::Damaged,
-            false => Judge::Bad,
-        };
-        let bytes = content(200_000);
-        fs::write(lab.path("middling"), bytes).expect("a directory");
-        let capture = lab.path("proxy.pcapng").display().to_string();
-        let proxy = lab.proxy(&["--pcap", &capture]);
-        echo_bodies(&lab);
-        for name in ["small", "middling"] {
-            assert_returns(&lab, name);
-        }
-        proxy.end();
-        wireshark::assert_no_objection(&lab, "proxy.pcapng", judge, $options);
-        let capture = lab.path("serve.pcapng").display().to_string();
-        let server = lab.serve(&["--pcap", &capture]);
-        for name in ["small", "middling"] {
-            assert_downloads(&lab, name);
-        }
-        server.end();
-        wireshark::assert_no_objection(&lab, "serve.pcapng", judge, $options);
+        exchange(&lab, $options);
     }};
+}
+
+/// Exchanges files in both directions, and has Wireshark judge the captures of the stack.
+fn exchange(lab: &Lab, options: &str) {
+    let judge = match options.contains("corrupt") {
+        true => Judge::Damaged,
+        false => Judge::Bad,
+    };
+    let bytes = content(200_000);
+    fs::write(lab.path("middling"), bytes).expect("a directory");
+    let capture = lab.path("proxy.pcapng").display().to_string();
+    let proxy = lab.proxy(&["--pcap", &capture]);
+    echo_bodies(lab);
+    for name in ["small", "middling"] {
+        assert_returns(lab, name);
+    }
+    proxy.end();
+    wireshark::assert_no_objection(lab, "proxy.pcapng", judge, options);
+    let capture = lab.path("serve.pcapng").display().to_string();
+    let server = lab.serve(&["--pcap", &capture]);
+    for name in ["small", "middling"] {
+        assert_downloads(lab, name);
+    }
+    server.end();
+    wireshark::assert_no_objection(lab, "serve.pcapng", judge, options);
 }
 
 #[test]
@@ -47,6 +51,7 @@ fn losses_are_repaired() {
         assert_path!(Carrier::Packet, options);
     }
     assert_path!(Carrier::Xdp, "--delay 5ms --loss 1%");
+    assert_path!(Carrier::Xdp, "--delay 50ms --loss 0.5% --reorder 5%");
 }
 
 #[test]
@@ -73,6 +78,28 @@ fn long_and_narrow_paths_are_filled() {
     ] {
         assert_path!(Carrier::Packet, options);
     }
+}
+
+/// A token bucket at the client, in both directions, drops what comes too fast, without a queue that would slow it down.
+#[test]
+fn policers_are_survived() {
+    softclock_testing::require!("tshark", "nft");
+    let lab = lab!(Carrier::Packet, "--delay 10ms");
+    for hook in ["ingress", "egress"] {
+        let rules = format!(
+            "add table netdev {hook}\n\
+             add chain netdev {hook} police {{ type filter hook {hook} device client priority 0; }}\n\
+             add rule netdev {hook} police limit rate over 500 kbytes/second burst 20 kbytes counter drop\n"
+        );
+        let output = lab.client().command("nft").arg(rules).output();
+        let output = output.expect("it is installed");
+        assert!(output.status.success(), "{output:?}");
+    }
+    exchange(&lab, "a policer");
+    let rules = lab.run_at_client("nft list ruleset");
+    let counters = rules.matches("counter packets").count();
+    assert_eq!(counters, 2, "{rules}");
+    assert!(!rules.contains("counter packets 0 "), "{rules}");
 }
 
 #[test]
