@@ -1,5 +1,6 @@
 //! From a frame to the channel of its connection, and from there to the protocol.
 
+use alloc::vec::Vec;
 use core::ops::{Deref, Range};
 
 use softclock_core::Instant;
@@ -275,7 +276,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// The connection has come to its end: its flow gets free, or enters TIME-WAIT, and its channel is given back.
+    /// The connection has come to its end: its flow gets free, or enters TIME-WAIT, and its channel is given back. What
+    /// waits in the channel is for whoever has the flow now: the SYN of a new connection may be behind the last
+    /// acknowledgment, and other segments are to be answered by a reset.
     fn tcp_end(&mut self, now: Instant, id: SlotId) {
         // The last acknowledgment leaves before the flow belongs to others.
         self.tcp_flush(now, id);
@@ -286,9 +289,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if self.table.find_connected(&flow) == Some(id) {
             self.table.disconnect(&flow);
         }
-        while endpoint.channel.pop().is_some() {
-            self.drops.count(DropReason::Closed);
-        }
+        let rest: Vec<_> = core::iter::from_fn(|| endpoint.channel.pop()).collect();
         endpoint.channel.release(&mut self.tcp.spare);
         if let Some(last) = endpoint.connection.last_state() {
             self.tcp.time_wait.insert(now, flow, last);
@@ -305,6 +306,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         } else if endpoint.connection.is_orphan() {
             self.tcp.orphans -= 1;
             self.tcp_remove(id);
+        }
+        for frame in rest {
+            self.demultiplex(now, frame);
         }
     }
 
