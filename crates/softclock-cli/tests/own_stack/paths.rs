@@ -89,7 +89,7 @@ fn policers_are_survived() {
         let rules = format!(
             "add table netdev {hook}\n\
              add chain netdev {hook} police {{ type filter hook {hook} device client priority 0; }}\n\
-             add rule netdev {hook} police limit rate over 500 kbytes/second burst 20 kbytes counter drop\n"
+             add rule netdev {hook} police limit rate over 400/second burst 20 packets counter drop\n"
         );
         let output = lab.client().command("nft").arg(rules).output();
         let output = output.expect("it is installed");
