@@ -92,6 +92,25 @@ fn a_connection_ends_whichever_frames_of_its_end_are_lost() {
 }
 
 #[test]
+fn a_segment_behind_the_last_acknowledgment_is_for_the_listener() {
+    // With early demultiplexing the connection was found before, and the segment is dropped.
+    let found_later = |architecture: &&Architecture| **architecture != Architecture::EarlyDemux;
+    for &architecture in Architecture::ALL.iter().filter(found_later) {
+        let mut pair = Pair::new(architecture);
+        let [client, server] = pair.connected();
+        end(&mut pair, 0, client);
+        pair.run(ms(100));
+        // The client's acknowledgment of the server's FIN arrives twice.
+        pair.fate = alloc::boxed::Box::new(|from, _| vec![Duration::ZERO; 2 - from]);
+        end(&mut pair, 1, server);
+        pair.run(ms(100));
+        assert_eq!(pair.state(1, server), Some(State::Closed));
+        let report = pair.hosts[1].tcp_report();
+        assert_eq!(report.counts.resets_sent, 1, "{architecture:?}");
+    }
+}
+
+#[test]
 fn closing_with_unread_bytes_resets() {
     for architecture in Architecture::ALL {
         let mut pair = Pair::new(architecture);
