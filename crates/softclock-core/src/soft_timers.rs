@@ -54,6 +54,23 @@ impl FireWindow {
             rough: true,
         }
     }
+
+    /// Returns the window that begins first, for a thread that must be awake for all of them: the exact one of two that
+    /// begin together.
+    ///
+    /// ```
+    /// use softclock_core::{FireWindow, Instant};
+    ///
+    /// let at = Instant::from_ns;
+    /// let [rough, exact] = [FireWindow::roughly(at(5)), FireWindow::from(at(5))];
+    /// assert_eq!(FireWindow::first([rough, exact]), Some(exact));
+    /// assert_eq!(FireWindow::first([FireWindow::from(at(6)), rough]), Some(rough));
+    /// assert_eq!(FireWindow::first([]), None);
+    /// ```
+    pub fn first(windows: impl IntoIterator<Item = Self>) -> Option<Self> {
+        let windows = windows.into_iter();
+        windows.min_by_key(|window| (window.earliest, window.rough))
+    }
 }
 
 /// An event to be fired by the caller.

@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use softclock_core::{FireWindow, Instant};
+use softclock_core::Instant;
 
 /// When something is due, and the time by which it must be done although nothing else happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -86,12 +86,6 @@ pub(crate) fn earliest<const N: usize>(times: [Option<Instant>; N]) -> Option<In
     (earliest != Instant::FAR_FUTURE).then_some(earliest)
 }
 
-/// The first of the wake-ups that are needed: an exact one, if it is as early as a rough one.
-pub(crate) fn first<const N: usize>(wakes: [Option<FireWindow>; N]) -> Option<FireWindow> {
-    let wakes = wakes.into_iter().flatten();
-    wakes.min_by_key(|wake| (wake.earliest, wake.rough))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -139,14 +133,5 @@ mod tests {
         assert_eq!(long.and(exact), both);
         assert_eq!(both.and(Window::NEVER), both);
         assert_eq!((both.due(), Window::NEVER.due()), (Some(at(100)), None));
-    }
-
-    #[test]
-    fn an_exact_wake_up_is_not_made_rough_by_another_at_its_time() {
-        assert_eq!(first([None, None]), None);
-        let exact = Some(FireWindow::from(at(5)));
-        assert_eq!(first([exact, Some(FireWindow::roughly(at(5)))]), exact);
-        let rough = Some(FireWindow::roughly(at(4)));
-        assert_eq!(first([exact, rough]), rough);
     }
 }

@@ -6,7 +6,7 @@ use softclock_core::{FireWindow, Instant};
 
 use super::Stack;
 use super::discovery::ANNOUNCE_INTERVAL;
-use crate::due::{Slack, earliest, first};
+use crate::due::{Slack, earliest};
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
     /// The time at which [`on_timer`](Self::on_timer) has work, if any. It may be past.
@@ -34,7 +34,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             (self.reassembly.next_timeout()).map(|due| due + self.reassembly.slack()),
             self.announce_again.map(|due| due + announcement),
         ]);
-        first([rough.map(FireWindow::roughly), self.tcp_next_wake()])
+        let rough = rough.map(FireWindow::roughly);
+        FireWindow::first(self.tcp_next_wake().into_iter().chain(rough))
     }
 
     /// Runs every timer that is due at `now`: TCP connections, listeners and TIME-WAIT, reassembly timeouts, ARP and

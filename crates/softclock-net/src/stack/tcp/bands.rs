@@ -9,7 +9,7 @@ use core::time::Duration;
 
 use softclock_core::{FireWindow, Instant, TimerKey, TimerWheel};
 
-use crate::due::{Window, earliest, first};
+use crate::due::{Window, earliest};
 use crate::stack::slots::SlotId;
 
 /// The timers of connections.
@@ -70,10 +70,12 @@ impl Bands {
         let [exact, with_slack @ ..] = &self.wheels;
         let slacks = with_slack.iter().zip(&SLACKS[1..]);
         let latest = slacks.filter_map(|(wheel, &slack)| Some(wheel.next_due()? + slack));
-        first([
-            exact.next_due().map(FireWindow::from),
-            latest.min().map(FireWindow::roughly),
-        ])
+        let exact = exact.next_due().map(FireWindow::from);
+        FireWindow::first(
+            exact
+                .into_iter()
+                .chain(latest.min().map(FireWindow::roughly)),
+        )
     }
 
     /// Takes a timer that is due.

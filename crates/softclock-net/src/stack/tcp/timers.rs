@@ -5,7 +5,7 @@ use core::ops::Deref;
 use softclock_core::{FireWindow, Instant};
 
 use super::Listed;
-use crate::due::{Slack, Window, earliest, first};
+use crate::due::{Slack, Window, earliest};
 use crate::stack::Stack;
 use crate::stack::slots::SlotId;
 
@@ -30,7 +30,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             (tcp.time_wait.next_timeout()).map(|due| due + tcp.time_wait.slack()),
             tcp.waiting.front().map(|&(_, until)| until + of_wait),
         ]);
-        first([tcp.timers.next_wake(), of_lists.map(FireWindow::roughly)])
+        let of_lists = of_lists.map(FireWindow::roughly);
+        FireWindow::first(tcp.timers.next_wake().into_iter().chain(of_lists))
     }
 
     /// Does what is due.

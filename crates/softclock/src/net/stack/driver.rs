@@ -242,8 +242,7 @@ impl Driver {
         let look = self.losses.next_look().map(FireWindow::roughly);
         let end = self.looks.end_of_wait().map(FireWindow::from);
         let next = [self.stack.borrow().next_wake(now), paused, look, end];
-        let next = next.into_iter().flatten();
-        let next = next.min_by_key(|wake| (wake.earliest, wake.rough));
+        let next = FireWindow::first(next.into_iter().flatten());
         let next = next.unwrap_or(FireWindow::roughly(Instant::FAR_FUTURE));
         self.armed.set(next.earliest);
         sleep.as_mut().get_mut().reset_within(next);
