@@ -107,18 +107,24 @@ fn count(of: &[(TcpStream, u8)], number: u8) -> usize {
     of.iter().filter(|(_, other)| *other == number).count()
 }
 
+/// Opens a stack on a new TAP device, whose other end has the address 192.0.2.1.
+fn open(namespace: &Namespace, name: &str, threads: usize) -> Stack {
+    let mut options = StackOptions::new(format!("tap:{name}"));
+    options.addresses.push("192.0.2.7/24".parse().unwrap());
+    options.threads = threads;
+    let stack = stack::open(&options).unwrap();
+    let commands = format!("link set {name} up\naddr add 192.0.2.1/24 dev {name}\n");
+    namespace.batch("ip", &commands).unwrap();
+    stack
+}
+
 /// Connections of a thread that has ended are reset, and later ones go to another, or are refused if no other listens.
 #[test]
 fn a_thread_that_has_ended_is_replaced_by_others() {
     let namespace = softclock_testing::namespace_for_taps!();
     let name = format!("scthr{:x}", std::process::id());
-    let mut options = StackOptions::new(format!("tap:{name}"));
-    options.addresses.push("192.0.2.7/24".parse().unwrap());
-    options.threads = 3;
     let test = async || {
-        let stack = stack::open(&options).unwrap();
-        let commands = format!("link set {name} up\naddr add 192.0.2.1/24 dev {name}\n");
-        namespace.batch("ip", &commands).unwrap();
+        let stack = open(&namespace, &name, 3);
         let workers = [1, 2].map(|number| Worker::start(stack.share(), number));
         let listener = TcpListener::bind(SERVER).unwrap();
         let serving = softclock::spawn_local(serve(listener, 0));
@@ -184,13 +190,8 @@ fn on_two_threads<R: Send + 'static>(
     second: impl AsyncFnOnce(net::TcpStream) -> R + Send + 'static,
 ) -> R {
     let name = "scaway";
-    let mut options = StackOptions::new(format!("tap:{name}"));
-    options.addresses.push("192.0.2.7/24".parse().unwrap());
-    options.threads = 2;
     let run = async || {
-        let stack = stack::open(&options).unwrap();
-        let commands = format!("link set {name} up\naddr add 192.0.2.1/24 dev {name}\n");
-        namespace.batch("ip", &commands).unwrap();
+        let stack = open(namespace, name, 2);
         let share = stack.share();
         let second = async move || {
             share.join().unwrap();
