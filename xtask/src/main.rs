@@ -84,8 +84,9 @@ cargo xtask test [ARGUMENTS]  Installs what the tests need (as root on Debian), 
                               and prints the counts. Arguments go to `cargo test`.
 cargo xtask test-stack        Runs the suites of `serve` and `proxy`, the connections at random and
                               the sockets on network stacks of their own (as root).
-cargo xtask test-mechanisms   Runs the tests of the runtime, of `serve` and of `proxy` by io_uring, poll and
-                              select (`test` runs those of the runtime, and by io_uring all).
+cargo xtask test-mechanisms   Runs the tests of the runtime, of `serve` and of `proxy` by io_uring,
+                              poll and select (`test` runs those of the runtime by each, and all
+                              by io_uring).
 cargo xtask ci                All checks, then the tests: what a change must pass. Installs the
                               same, and a C compiler for aarch64.
 cargo xtask boundaries        Of these the checks of what may depend on what, which take seconds.

@@ -96,8 +96,8 @@ pub(crate) struct Run<'a> {
 const MOST_REPEATED: usize = 3;
 
 impl Run<'_> {
-    /// Runs the tests, and adds their results to `counts`. Up to three tests that failed beside others are run again
-    /// alone: those that pass then are told as unstable, and are no failure.
+    /// Runs the tests, and adds their results to `counts`. Up to three failed tests are run again by themselves: if all
+    /// of them pass then, the run succeeds, and the summary lists them as unstable.
     pub(crate) fn count(&self, counts: &mut Counts) -> Result<(), String> {
         let (mut found, success) = self.run(self.arguments)?;
         let failed = found.failed_tests().to_vec();

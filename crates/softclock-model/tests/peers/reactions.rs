@@ -1,5 +1,6 @@
 //! A remote host that sends a connection any segments, valid or not, and sees the reactions.
 
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use softclock_core::Instant;
@@ -16,7 +17,7 @@ use crate::ours::{Ours, OursPlan};
 use crate::random::Random;
 use crate::world::{End, Read, START, client_port, server_port};
 
-/// What a seed means.
+/// The random steps of one seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Whether the stack under test opens the connection.
@@ -36,7 +37,7 @@ enum Step {
     Leave,
 }
 
-/// A segment, relative to what the stack under test expects next, and sends next.
+/// A segment. Its numbers are relative to those that the stack under test expects next, and sends next.
 #[derive(Clone, Copy, Debug)]
 struct Template {
     flags: Flags,
@@ -45,7 +46,7 @@ struct Template {
     length: usize,
 }
 
-/// What can be seen from outside after a step, with sequence numbers relative to the initial ones.
+/// The visible effects of a step. Sequence numbers are relative to the initial ones.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Reaction {
     resets: Vec<Reset>,
@@ -243,7 +244,7 @@ struct Remote {
     link: LinkAddress,
     /// The initial number of the host under test, once it is seen.
     initial: Option<Seq>,
-    /// What it sends next, and expects next.
+    /// The numbers that it sends next, and expects next.
     sends_next: Seq,
     expects_next: Seq,
     /// Whether it has acknowledged a segment.
@@ -280,7 +281,7 @@ impl Remote {
 
     /// Learns the link address of the host under test, which learns ours.
     fn resolve(&mut self) {
-        let (ours, theirs) = (self.host(3 - self.number), self.host(self.number));
+        let (ours, theirs) = (host(3 - self.number), host(self.number));
         let request = arp::Message::request((link_address(3 - self.number), ours), theirs);
         self.send_frame(LinkAddress::BROADCAST, ARP, &request.to_bytes());
         for _ in 0..MOST_ROUNDS {
@@ -293,10 +294,6 @@ impl Remote {
             }
         }
         panic!("no answer to ARP");
-    }
-
-    fn host(&self, number: u8) -> core::net::Ipv4Addr {
-        [10, 0, 0, number].into()
     }
 
     fn run(mut self, steps: &[Step]) -> Vec<Reaction> {
@@ -347,7 +344,7 @@ impl Remote {
         reaction.owner = self.owner.clone();
     }
 
-    /// Takes what has been sent, and lets the owner read.
+    /// Takes the frames that the stack has sent, and lets the owner read.
     fn settle(&mut self, reaction: &mut Reaction) {
         loop {
             let frames = self.round();
@@ -478,7 +475,7 @@ impl Remote {
         match message.operation {
             arp::Operation::Reply => self.link = message.sender.0,
             arp::Operation::Request => {
-                if message.target.1 == self.host(3 - self.number) {
+                if message.target.1 == host(3 - self.number) {
                     let reply = message.reply(link_address(3 - self.number));
                     self.send_frame(message.sender.0, ARP, &reply.to_bytes());
                 }
@@ -544,6 +541,10 @@ impl OwnerView {
     const fn may_act(&self) -> bool {
         self.is_open && !self.has_left && !self.was_reset
     }
+}
+
+fn host(number: u8) -> Ipv4Addr {
+    [10, 0, 0, number].into()
 }
 
 /// The initial sequence number of the remote host.

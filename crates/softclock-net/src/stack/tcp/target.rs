@@ -20,9 +20,9 @@ use super::{
 /// do, and which forged segments arrive. The input is four bytes of settings, and steps of three bytes each. Then the
 /// network gets good, and the owners end their connections.
 ///
-/// Checks that each stream arrives once and in order, that a connection fails only if an owner resets it, that the
-/// segments of an off-path attacker, who cannot read those of the connection, change nothing (RFC 5961), that no timer
-/// is late, and that in the end both stacks have neither connections nor memory nor timers.
+/// Checks that each stream arrives once and in order; that a connection fails only if an owner resets it; that forged
+/// segments of an off-path attacker have no effect (RFC 5961); that no timer is late; and that at the end both stacks
+/// have no connections, memory or timers left.
 pub(crate) fn check(input: &[u8]) {
     let Some((settings, steps)) = settings_and_steps(input) else {
         return;
@@ -262,9 +262,9 @@ impl World {
         }
     }
 
-    /// A segment to a host from an off-path attacker, who knows the addresses and ports of a connection but cannot read
-    /// its segments: its sequence number or its acknowledgment is outside the window. Its time stamps are those of the
-    /// other end, or later ones.
+    /// Sends a host a forged segment of an off-path attacker: the addresses and ports are those of a connection, and the
+    /// sequence number or the acknowledgment is outside the window. The time stamps are those of the other end, or later
+    /// ones.
     fn forge(&mut self, to: usize, number: usize) {
         let Some(template) = self.queues[to].front().cloned() else {
             return;

@@ -35,7 +35,6 @@ use syn_queue::{Expired, HalfOpen, SynQueue};
 /// An endpoint that connections are opened to. `T` is the caller's handle of a connection.
 ///
 /// ```
-/// use core::time::Duration;
 /// use softclock_core::Instant;
 /// use softclock_net::demux::{Flow, HashKey, Transport};
 /// use softclock_net::tcp::listen::{ListenSettings, Listener, Outcome, Shared, SharedSettings};

@@ -97,9 +97,9 @@ impl Sender {
         !matches!(verdict, AckVerdict::Future | AckVerdict::TooOld)
     }
 
-    /// RFC 9293, 3.10.7.4, and RFC 5961, 5.2. An acknowledgment of bytes that were never sent is too old also within the
-    /// largest window, as in Linux since 6.7: who forges segments from an address that is not theirs would otherwise need
-    /// far fewer guesses for the first ones.
+    /// Compares an acknowledgment with the bytes in flight (RFC 9293, 3.10.7.4; RFC 5961, 5.2). One of bytes that were
+    /// never sent is too old even within the largest window, as in Linux since 6.7. Otherwise an off-path attacker would
+    /// need far fewer guesses during the first window.
     fn judge(&self, acknowledgment: Seq) -> AckVerdict {
         let probed = u32::from(self.flags.has_probed_window);
         if (self.next + probed).is_before(acknowledgment) {
@@ -123,8 +123,8 @@ impl Sender {
         self.next = acknowledgment;
     }
 
-    /// RFC 9293, 3.10.7.4. SND.WL2 needs no place: it is never above SND.UNA, below which the acknowledgment of no
-    /// segment lies that gets here.
+    /// Takes the window of a segment that is not older than the last one (RFC 9293, 3.10.7.4). SND.WL2 is not stored:
+    /// it is at most SND.UNA, and acknowledgments below SND.UNA do not get here.
     fn update_window(&mut self, ack: &Ack<'_>) {
         let is_newer =
             self.una.is_before(ack.acknowledgment) || self.window_seq.is_at_or_before(ack.seq);

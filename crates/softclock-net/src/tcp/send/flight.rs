@@ -10,7 +10,7 @@ use super::scoreboard::Scoreboard;
 use crate::tcp::congestion::RateSampler;
 use crate::tcp::seq::Seq;
 
-/// What belongs to the segments in flight.
+/// The scoreboard, loss detection and recovery of the segments in flight.
 #[derive(Debug)]
 pub(super) struct Flight {
     pub(super) board: Scoreboard,
@@ -19,7 +19,7 @@ pub(super) struct Flight {
     pub(super) reduction: Reduction,
     /// SND.NXT when the recovery began.
     pub(super) recovery_point: Seq,
-    /// When, and for what, to look before the retransmission timeout.
+    /// The earlier timer beside the retransmission timeout, and its purpose.
     pub(super) early: Option<(Instant, Early)>,
     /// Data before this position was sent while the congestion window was full.
     pub(super) limited_until: Seq,
@@ -62,11 +62,11 @@ pub(super) enum Spurious {
     No,
     /// After a timeout, before an acknowledgment.
     Suspected,
-    /// After an acknowledgment of the retransmission: new data is sent, to see what becomes of the rest.
+    /// After an acknowledgment of the retransmission: new data is sent, and the next acknowledgment decides.
     Testing,
 }
 
-/// What the timer of a flight is set for.
+/// The purpose of the earlier timer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Early {
     /// Segments that are late become lost ones (RFC 8985, 6.3).

@@ -419,7 +419,7 @@ impl Sender {
         self.limits.set_user_timeout(user_timeout);
     }
 
-    /// What the buffer takes at present: twice the congestion window, within the settings. In a fast recovery it is
+    /// The present size of the buffer: twice the congestion window, within the settings. In a fast recovery it is
     /// twice the flight, if that is more: the receiver acknowledges nothing for a round trip, in which 0.7 of the
     /// former window may be sent besides the flight.
     fn buffer(&self) -> u32 {

@@ -226,8 +226,8 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Waits until the stack's timers can wait no longer, for the next look at what frames wait for, and for the end of a
-    /// wait for other threads.
+    /// Sets the timer of the driver's task: for the latest time of the stack's next timer, the next check of refused
+    /// frames and rings, and the end of a wait for other threads.
     fn poll_timer(&self, cx: &mut Context<'_>, mut sleep: Pin<&mut Sleep>, now: Instant) {
         let interface = &self.interface;
         // Before it is set anew: this turn may be the timer's.

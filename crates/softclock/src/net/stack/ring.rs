@@ -47,7 +47,8 @@ pub(super) struct RingChannel {
     lost: AtomicU64,
 }
 
-/// What is counted of a ring. Locked for a look at the counters, so that another thread's look is before or after it.
+/// The frames of a ring that are already in the reports. Locked while the ring's counters are read, so that two threads
+/// never report the same frames.
 #[derive(Default)]
 struct Counted {
     discarded: u64,

@@ -42,8 +42,8 @@ impl Driver {
         self.looks.awaited.set(look.map(|look| (look, until)));
     }
 
-    /// Whether the others have made the look, or are not waited for any longer. Then the driver begins to take what
-    /// they have handed over. While it waits, the look and the end of the wait wake it.
+    /// Whether the others have made the look, or the wait for them is over. Then the driver begins to take the frames
+    /// that they have handed over. Until then, the look and the end of the wait wake it.
     pub(super) fn have_others_looked(&self) -> bool {
         let (Some((look, until)), Some(group)) = (self.looks.awaited.get(), self.group()) else {
             return true;
@@ -68,8 +68,8 @@ impl Driver {
         }
     }
 
-    /// Notes that the driver has had a turn, at whose end what is for other threads was handed over. `is_empty` says
-    /// that it left nothing to do.
+    /// Records the end of a driver's turn, in which the frames of other threads were handed over. `is_empty`: the turn
+    /// left no work.
     pub(super) fn on_turn(&self, is_empty: bool) {
         self.backlog.on_turn(is_empty);
         let Some(group) = self.group() else {

@@ -1,5 +1,5 @@
-//! Looks: before a thread judges its timeouts, the other threads that receive from the interface take what has arrived
-//! there, and hand over what is for others.
+//! Looks: before a thread judges its timeouts, the other threads that receive from the interface read their devices, and
+//! hand over the frames of other threads.
 
 use std::sync::Arc;
 
