@@ -33,10 +33,6 @@ const SERVE: Suite = Suite {
             "two stacks have no address in common",
         ),
         (
-            "h2spec::all_of_h2spec_passes",
-            "its client sends more behind a GOAWAY, and bytes that were not read make the close a reset",
-        ),
-        (
             "handover::a_client_of_http_2_may_ask_the_old_process_too",
             HANDOVER,
         ),

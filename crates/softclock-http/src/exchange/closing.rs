@@ -1,20 +1,19 @@
 //! Closes an HTTP/1 connection: sends a last response if one is due, and lets it reach the client.
 //!
-//! Closing a socket with unread data resets the connection, and the client's kernel may discard the response on the
-//! reset: a client whose upload is refused would see a broken connection in place of the 405. So when more input may
-//! arrive, this module first shuts down the sending side, and then reads and discards input for a while (RFC 9112,
-//! section 9.6).
+//! A client whose upload is refused must not see a broken connection in place of the 405. So when more input may arrive,
+//! this module first shuts down the sending side, and then reads and discards input for a while ([`Linger`]).
 
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use http::StatusCode;
 
+use crate::exchange::linger::{self, Linger};
 use crate::exchange::stream::{End, Ending};
-use crate::net::late_timer::{LateTimer, timeout};
+use crate::net::late_timer::timeout;
 use crate::net::socket::Socket;
 
 /// A last response, built without hyper, for a request that hyper has not seen.
@@ -125,7 +124,11 @@ async fn say_last_word<S: Socket>(ending: &mut Ending<S>, on_refused: impl FnOnc
             reason = word.sentence,
             "refused"
         );
-        let said = timeout(LINGER, write_all(socket, &word.bytes(SystemTime::now()))).await;
+        let said = timeout(
+            linger::LIMIT,
+            write_all(socket, &word.bytes(SystemTime::now())),
+        )
+        .await;
         if !matches!(said, Ok(Ok(()))) {
             return;
         }
@@ -138,13 +141,14 @@ async fn say_last_word<S: Socket>(ending: &mut Ending<S>, on_refused: impl FnOnc
     );
     let more_to_come = input_remains || ending.mid_request;
     // With TLS, this may wait until the client has read buffered records.
-    let shut_down = timeout(LINGER, shut_down(socket)).await;
+    let shut_down = timeout(linger::LIMIT, shut_down(socket)).await;
     // A client that pipelines does not know yet that its next requests will not be answered. A close would reset the
     // connection when they arrive, and lose responses that the client has not read yet.
     let may_come = end.is_none() && (ending.had_body || has_more(socket).await);
     if matches!(shut_down, Ok(Ok(()))) && (more_to_come || may_come) {
-        let silence = ending.patience.body_limit().unwrap_or(LINGER);
-        let _ = timeout(LINGER, discard(socket, silence)).await;
+        let silence = ending.patience.body_limit().unwrap_or(linger::LIMIT);
+        let mut linger = Linger::new(MOST_BYTES, silence, softclock::now());
+        poll_fn(|cx| linger.poll(socket, cx)).await;
     }
 }
 
@@ -169,34 +173,10 @@ async fn has_more<S: Socket>(socket: &mut S) -> bool {
     .await
 }
 
-/// Discards input until the client closes its side, sends nothing for `silence`, or has sent [`LINGER_BYTES`].
-async fn discard<S: Socket>(socket: &mut S, silence: Duration) {
-    let mut timer = LateTimer::default();
-    let mut deadline = softclock::now() + silence;
-    let mut discarded = 0;
-    poll_fn(|cx| {
-        loop {
-            let received = socket.poll_receive(cx, &mut [0; DISCARD_BYTES]);
-            let now = softclock::now();
-            match received {
-                // Any input restarts the time of silence, below.
-                Poll::Ready(Ok(n)) if n > 0 && discarded < LINGER_BYTES => discarded += n,
-                Poll::Ready(_) => return Poll::Ready(()),
-                Poll::Pending => return timer.poll_until(deadline, now, cx),
-            }
-            deadline = now + silence;
-        }
-    })
-    .await;
-}
+/// The most input that is discarded: the part of a refused upload that is under way when its client reads the response.
+const MOST_BYTES: usize = 4 << 20;
 
-/// The limit of each step of a close: enough for a response to cross the world and for the client to react.
-const LINGER: Duration = Duration::from_secs(2);
-
-/// The most input that is discarded. A client that sends more after the response does not read it.
-const LINGER_BYTES: usize = 4 << 20;
-
-/// The size of one read of discarded input.
+/// The size of the read that looks for more input.
 const DISCARD_BYTES: usize = 8 << 10;
 
 #[cfg(test)]

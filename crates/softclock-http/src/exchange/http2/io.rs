@@ -12,10 +12,12 @@ use std::task::{Context, Poll, ready};
 use hyper::rt::Write;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::RECEIVE_WINDOW;
 use super::credit::Credit;
 use super::flow::{Delivery, Transport};
 use crate::client::options::Timeouts;
 use crate::client::patience::ClientPatience;
+use crate::exchange::linger::{self, Linger};
 use crate::net::buffers;
 use crate::net::carrier::Stream;
 use crate::net::socket::Socket;
@@ -30,6 +32,8 @@ pub(super) struct Watched {
     flushed: u64,
     /// Whether the last write or flush had to wait.
     is_blocked: bool,
+    /// The wait for the client's end, once all output is sent.
+    linger: Option<Linger>,
 }
 
 impl Watched {
@@ -46,6 +50,7 @@ impl Watched {
             credit,
             flushed: 0,
             is_blocked: false,
+            linger: None,
         }
     }
 
@@ -174,12 +179,24 @@ impl AsyncWrite for Watched {
         self.watch(flushed, |()| 0, cx)
     }
 
-    /// Ready when the kernel has taken all output. Until then a paced connection keeps its descriptor, and counts
-    /// against the limit of connections.
+    /// Ready when the kernel has taken all output, and the client has closed its side, or had time to read a GOAWAY that
+    /// explains the end. Until then a paced connection keeps its descriptor, and counts against the limit of connections.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
-        let sent = self.stream.poll_sent(cx);
-        self.watch(sent, |()| 0, cx)
+        let this = &mut *self;
+        if this.linger.is_none() {
+            ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
+            let sent = this.stream.poll_sent(cx);
+            ready!(this.watch(sent, |()| 0, cx))?;
+            // What a client has sent too much of is not read.
+            if this.credit.overdrawn().is_some() {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        // All that a client may have sent before it reads the GOAWAY, and its heads.
+        let most = 2 * RECEIVE_WINDOW as usize;
+        let begin = || Linger::new(most, linger::LIMIT, softclock::now());
+        let linger = this.linger.get_or_insert_with(begin);
+        linger.poll(&mut this.stream, cx).map(Ok)
     }
 }
 
