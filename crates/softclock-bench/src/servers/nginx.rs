@@ -1,4 +1,4 @@
-//! nginx: a master and one worker.
+//! nginx: a master and its workers, of which there is one if a process can hold all connections.
 
 use std::io;
 use std::net::SocketAddr;
@@ -38,14 +38,16 @@ pub(super) fn command(
     let root = root.display();
     let lines = files.lines();
     let server = format!("{lines} server {{ listen {address} backlog=1024; root {root}; }}");
-    start(&configuration(2048, &server), directory)
+    start(&configuration(1, 2048, &server), directory)
 }
 
-/// Returns the command of a server that holds as many connections as `descriptors` allow, and silent ones for an hour.
+/// Returns the command of a server that holds this number of connections, silent ones for an hour, with as few workers as
+/// `descriptors` for each of them allow.
 pub(crate) fn of_many(
     files: Files,
     root: &Path,
     address: SocketAddr,
+    connections: usize,
     descriptors: u64,
     directory: &Path,
 ) -> io::Result<Command> {
@@ -55,8 +57,13 @@ pub(crate) fn of_many(
              server {{ listen {address} backlog=4096 reuseport; root {root}; }}"
     );
     // The other descriptors are for files, listeners and logs.
-    let connections = descriptors.saturating_sub(100);
-    start(&configuration(connections, &server), directory)
+    let of_worker = descriptors.saturating_sub(100).max(1);
+    // The kernel chooses a worker for a connection by a hash of its addresses, and not evenly.
+    let workers = match connections as u64 {
+        few if few <= of_worker => 1,
+        many => (many + many / 8).div_ceil(of_worker),
+    };
+    start(&configuration(workers, of_worker, &server), directory)
 }
 
 impl Files {
@@ -90,7 +97,7 @@ pub(super) fn proxy(
                  location / {{ proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}
              }}"
     );
-    start(&configuration(descriptors, &server), directory)
+    start(&configuration(1, descriptors, &server), directory)
 }
 
 fn start(configuration: &str, directory: &Path) -> io::Result<Command> {
@@ -102,10 +109,10 @@ fn start(configuration: &str, directory: &Path) -> io::Result<Command> {
 }
 
 /// Returns nginx's defaults with the compared settings, `multi_accept`, and no limit of requests per connection.
-fn configuration(connections: u64, server: &str) -> String {
+fn configuration(workers: u64, connections: u64, server: &str) -> String {
     let descriptors = connections.max(4096);
     format!(
-        "daemon off; worker_processes 1; worker_rlimit_nofile {descriptors}; pid nginx.pid;
+        "daemon off; worker_processes {workers}; worker_rlimit_nofile {descriptors}; pid nginx.pid;
          events {{ worker_connections {connections}; multi_accept on; }}
          http {{
              access_log off; keepalive_requests 1000000000;

@@ -38,6 +38,12 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
     notes.extend([closed_loop::Load::detect().note().to_owned(), versions()]);
     let mut curves = curves(plan, root.path(), &mut notes);
+    if let Some(only) = &context.only {
+        curves.retain(|curve| curve.name().contains(only));
+        if curves.is_empty() {
+            return Err(format!("no server of the experiment has {only:?} in its name").into());
+        }
+    }
     let rounds = context.rounds.unwrap_or(plan.rounds).max(1);
     let (total, count) = (rounds * curves.len(), curves.len());
     for round in 0..rounds {
@@ -113,7 +119,7 @@ impl Curve {
     }
 
     fn measure(&self, root: &Path, plan: &Plan) -> io::Result<Sweep> {
-        let stage = Stage::new(self.subject, root)?;
+        let stage = Stage::new(self.subject, root, plan.connections)?;
         let flood = self.attack.attack.start(&stage)?;
         let load = Load {
             file: SMALL,
@@ -182,7 +188,7 @@ fn recovery(stage: &Stage, flood: &Flood, load: &Load, plan: &Plan) -> io::Resul
 fn curves(plan: &Plan, root: &Path, notes: &mut Vec<String>) -> Vec<Curve> {
     let mut curves = Vec::new();
     for &subject in plan.subjects {
-        let starts = || match Stage::new(subject, root) {
+        let starts = || match Stage::new(subject, root, plan.connections) {
             Ok(_) => Ok(()),
             Err(error) => Err(error.to_string()),
         };
@@ -315,8 +321,10 @@ const FULL: Plan = Plan {
         Subject::Kernel(Placement::ThreadedNapi),
         Subject::Nginx(Files::ReadCached, Placement::Rps),
         Subject::Nginx(Files::ReadCached, Placement::ThreadedNapi),
-        Subject::Guarded(Files::ReadCached, Placement::Rps),
-        Subject::Guarded(Files::ReadCached, Placement::ThreadedNapi),
+        Subject::GuardedKernel(Placement::Rps),
+        Subject::GuardedKernel(Placement::ThreadedNapi),
+        Subject::GuardedNginx(Files::ReadCached, Placement::Rps),
+        Subject::GuardedNginx(Files::ReadCached, Placement::ThreadedNapi),
     ],
     cases: &[
         Case {

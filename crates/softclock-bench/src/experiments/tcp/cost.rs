@@ -74,7 +74,7 @@ fn in_memory_rows(plan: &Plan) -> io::Result<Vec<Row>> {
 fn idle_rows(subject: Subject, idle: usize, root: &Path, plan: &Plan) -> io::Result<Vec<Row>> {
     let mut samples: [Vec<f64>; 3] = Default::default();
     for _ in 0..plan.rounds {
-        let stage = Stage::new(subject, root)?;
+        let stage = Stage::new(subject, root, idle)?;
         let before = stage.memory()?;
         let clients = IdleClients::connect(&stage, idle)?;
         let after = stage.memory()?;

@@ -128,7 +128,7 @@ impl Cell {
             reorder: self.reorder,
             seed: FIRST_SEED + round as u64,
         };
-        let bps = server.goodput(Shaper::Path(path), FILE, self.time(plan))?;
+        let bps = server.goodput(Shaper::Path(path), self.round_trip, FILE, self.time(plan))?;
         Ok(bps / 1e6)
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use softclock_net::stack::Architecture;
@@ -91,16 +92,26 @@ impl FarServer {
         })
     }
 
-    /// Transfers `path` over a path for this time; returns the bits a second that the receiver got, from the request on.
+    /// Transfers `path` over a path of this round trip for this time; returns the bits a second that the receiver got, from
+    /// the request on. Then the path carries frames until the server knows that the transfer is over: its repetitions
+    /// would else be the first frames of the next path, and shift which of the transfer's are lost.
     ///
     /// # Errors
     /// The path cannot be emulated, or the server does not answer.
-    pub fn goodput(&self, shaper: Shaper, path: &str, during: Duration) -> io::Result<f64> {
+    pub fn goodput(
+        &self,
+        shaper: Shaper,
+        round_trip: Duration,
+        path: &str,
+        during: Duration,
+    ) -> io::Result<f64> {
         let _shaped: Shaped = shaper.start(&self.lab, Line::Veth)?;
         let address = self.address;
-        self.lab
-            .receiver
-            .inside(|| transfer(address, path, during))?
+        let transfer = || transfer(address, path, during);
+        let goodput = self.lab.receiver.inside(transfer)??;
+        // The receiver's reset for data that it has not read takes half of it, if the queue that way is empty.
+        thread::sleep(round_trip + SCHEDULING);
+        Ok(goodput)
     }
 }
 
@@ -191,5 +202,7 @@ const PORT: u16 = 80;
 /// The most bytes that a connection buffers, whatever the stack: the default of 4 MiB is less than what a sender needs
 /// to repair a loss without a pause, 1.7 windows, where the window is a bandwidth-delay product of 2.5 MB and more.
 const MOST_BUFFER: u32 = 16 << 20;
+/// More than a process of a busy machine waits for its processor.
+const SCHEDULING: Duration = Duration::from_millis(50);
 /// For the answer to one attempt to connect.
 const PATIENCE: Duration = Duration::from_millis(300);

@@ -77,11 +77,11 @@ pub struct Sample {
 }
 
 impl Stage {
-    /// Builds a network, and starts the server with the files of `root`.
+    /// Builds a network, and starts the server with the files of `root`, so that it can hold this number of connections.
     ///
     /// # Errors
     /// The server does not start, or does not answer.
-    pub fn new(subject: Subject, root: &Path) -> io::Result<Self> {
+    pub fn new(subject: Subject, root: &Path, connections: usize) -> io::Result<Self> {
         let network = Arc::new(Network::new()?);
         subject.prepare(&network)?;
         let address = SocketAddr::from((subject.address(), PORT));
@@ -89,7 +89,7 @@ impl Stage {
             let connect = || TcpStream::connect_timeout(&address, PATIENCE);
             matches!(network.clients.inside(connect), Ok(Ok(_)))
         };
-        let command = |directory: &Path| subject.command(&network, root, directory);
+        let command = |directory: &Path| subject.command(&network, root, connections, directory);
         let start = || Server::start_in(&network.server, address, command, accepts);
         let server = network.processors.on(network.processors.server, start)?;
         subject.place(&network)?;

@@ -22,8 +22,10 @@ pub enum Subject {
     Kernel(Placement),
     /// nginx, with a method of sending files.
     Nginx(Files, Placement),
-    /// nginx behind nft's `synproxy`, which completes handshakes in its place.
-    Guarded(Files, Placement),
+    /// The server of `softclock serve` on the kernel behind nft's `synproxy`, which completes handshakes in its place.
+    GuardedKernel(Placement),
+    /// nginx behind the same.
+    GuardedNginx(Files, Placement),
 }
 
 /// The mechanism that carries the frames of this project's stack.
@@ -62,8 +64,11 @@ impl Subject {
             }
             Self::Kernel(placement) => format!("softclock, kernel, {}", placement.name()),
             Self::Nginx(of, placement) => format!("nginx, {}, {}", files(of), placement.name()),
-            Self::Guarded(of, placement) => {
-                format!("nginx, {}, {}, synproxy", files(of), placement.name())
+            Self::GuardedKernel(placement) => {
+                format!("{}, synproxy", Self::Kernel(placement).name())
+            }
+            Self::GuardedNginx(of, placement) => {
+                format!("{}, synproxy", Self::Nginx(of, placement).name())
             }
         }
     }
@@ -93,7 +98,8 @@ impl Subject {
         match self {
             Self::Stack(..) | Self::Kernel(_) => Ok(()),
             Self::Nginx(..) => needs(nginx::program(), "-v", "nginx"),
-            Self::Guarded(files, placement) => {
+            Self::GuardedKernel(_) => needs("nft", "--version", "nftables"),
+            Self::GuardedNginx(files, placement) => {
                 Self::Nginx(files, placement).check()?;
                 needs("nft", "--version", "nftables")
             }
@@ -116,11 +122,23 @@ impl Subject {
         }
     }
 
-    /// Returns the command of the server, for the files of `root`, and a port at which it listens in vain.
+    /// Returns whether it can hold this number of connections if a process may have so many descriptors.
+    pub fn holds(self, connections: usize, descriptors: u64) -> bool {
+        match self {
+            Self::Stack(..) | Self::Nginx(..) | Self::GuardedNginx(..) => true,
+            Self::Kernel(_) | Self::GuardedKernel(_) => {
+                connections as u64 + OTHER_DESCRIPTORS <= descriptors
+            }
+        }
+    }
+
+    /// Returns the command of the server, for the files of `root` and this number of connections, and a port at which it
+    /// listens in vain.
     pub(super) fn command(
         self,
         network: &Network,
         root: &Path,
+        connections: usize,
         directory: &Path,
     ) -> io::Result<Command> {
         let address = SocketAddr::from((self.address(), PORT));
@@ -141,10 +159,10 @@ impl Subject {
                 command.args(stack.to_words());
                 Ok(command)
             }
-            Self::Kernel(_) => softclock_command(Some(root), address),
-            Self::Nginx(files, _) | Self::Guarded(files, _) => {
+            Self::Kernel(_) | Self::GuardedKernel(_) => softclock_command(Some(root), address),
+            Self::Nginx(files, _) | Self::GuardedNginx(files, _) => {
                 let descriptors = raise_descriptor_limit();
-                nginx::of_many(files, root, address, descriptors, directory)
+                nginx::of_many(files, root, address, connections, descriptors, directory)
             }
         }
     }
@@ -164,7 +182,7 @@ impl Subject {
         network
             .server
             .run(&format!("ethtool -K {server} tso on gso on"))?;
-        if let Self::Guarded(..) = self {
+        if let Self::GuardedKernel(_) | Self::GuardedNginx(..) = self {
             guard(network)?;
         }
         network.server.run("sysctl -q -w net.ipv4.tcp_syncookies=1")
@@ -179,16 +197,17 @@ impl Subject {
                 network.thread_napi(Link::Server, processor, Level::Nice(0))
             }
             Self::Stack(_, Carrier::Packet) => network.steer(Link::Server, processor),
-            Self::Kernel(placement) | Self::Nginx(_, placement) | Self::Guarded(_, placement) => {
-                match placement {
-                    Placement::Rps => network.steer(Link::Server, processor),
-                    Placement::ThreadedNapi => {
-                        let name = network.name(Link::Server);
-                        network.server.run(&format!("ethtool -K {name} gro on"))?;
-                        network.thread_napi(Link::Server, processor, Level::Nice(0))
-                    }
+            Self::Kernel(placement)
+            | Self::Nginx(_, placement)
+            | Self::GuardedKernel(placement)
+            | Self::GuardedNginx(_, placement) => match placement {
+                Placement::Rps => network.steer(Link::Server, processor),
+                Placement::ThreadedNapi => {
+                    let name = network.name(Link::Server);
+                    network.server.run(&format!("ethtool -K {name} gro on"))?;
+                    network.thread_napi(Link::Server, processor, Level::Nice(0))
                 }
-            }
+            },
         }
     }
 }
@@ -222,6 +241,9 @@ fn guard(network: &Network) -> io::Result<()> {
         .server
         .run("sysctl -q -w net.netfilter.nf_conntrack_tcp_loose=0")
 }
+
+/// Of a server on the kernel: for files, listeners and logs.
+const OTHER_DESCRIPTORS: u64 = 300;
 
 /// The port of the server.
 pub const PORT: u16 = 80;
