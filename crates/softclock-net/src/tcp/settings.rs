@@ -48,6 +48,9 @@ pub struct Settings {
     pub ecn_retries: u8,
     /// How often a SYN is repeated. The default of 7 waits 4 minutes in all: RFC 9293, 3.8.3 demands 3 minutes or more.
     pub syn_retries: u8,
+    /// The time from the first SYN after which a connection that is not established fails, before all retries are made.
+    /// The default is none; FreeBSD's is 75 s (`keepinit`, `TCP_KEEPINIT`).
+    pub connect_timeout: Option<Duration>,
     /// Whether and when an idle connection is probed (RFC 9293, 3.8.4).
     pub keep_alive: KeepAlive,
     /// The time for which a closed connection whose owner is gone waits for the peer's FIN. The default is 60 s, as in
@@ -100,6 +103,7 @@ impl Default for Settings {
             syn_slop: Duration::ZERO,
             ecn_retries: 1,
             syn_retries: 7,
+            connect_timeout: None,
             keep_alive: KeepAlive::default(),
             fin_wait_2: Duration::from_secs(60),
             orphan_timeout: Duration::from_secs(100),

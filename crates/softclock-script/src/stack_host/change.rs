@@ -89,8 +89,7 @@ impl Chosen {
             Setting::ForgetPaths | Setting::SilentPorts(0) | Setting::PathMtuDiscovery(true) => {}
             Setting::InsecureAck(false) | Setting::DropSynOptions(false) => {}
             Setting::IcmpAborts(true) | Setting::PacingRate(0) => {}
-            // The default of the stack gives up later than any script with this setting ends.
-            Setting::ConnectTimeout(_) => {}
+            Setting::ConnectTimeout(time) => connection.connect_timeout = Some(*time),
             Setting::RtoSlop(time) => connection.syn_slop = *time,
             Setting::EcnRetries(count) => {
                 connection.ecn_retries = u8::try_from(*count).unwrap_or(u8::MAX);
@@ -179,10 +178,10 @@ pub(super) fn apply(settings: &mut Settings, options: &SocketOptions) -> Result<
     if let Some(name) = congestion_control {
         settings.send.congestion.algorithm = algorithm(name)?;
     }
+    settings.connect_timeout = connect_timeout.or(settings.connect_timeout);
     let missing = [
         (*cork == Some(true), "TCP_CORK"),
         (*no_options == Some(true), "TCP_NOOPT"),
-        (connect_timeout.is_some(), "TCP_KEEPINIT"),
     ];
     match missing.iter().find(|(is_set, _)| *is_set) {
         Some((_, name)) => Err(unsupported(&format!("socket option {name}"))),

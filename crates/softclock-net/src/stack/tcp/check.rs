@@ -146,6 +146,12 @@ fn check_connection(settings: &Settings) -> Result<(), TcpSettingsError> {
         "from 1 ms to 60 s",
     )?;
     within(
+        settings.connect_timeout.unwrap_or(DAY),
+        Duration::from_millis(1)..=DAY,
+        "connection.connect_timeout",
+        "from 1 ms to 1 day, or none",
+    )?;
+    within(
         settings.least_mss,
         LEAST_MSS..=536,
         "connection.least_mss",

@@ -326,16 +326,18 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     pub(super) fn on_syn_timer(&mut self, now: Instant) -> Events {
         let (timeout, retries) = (self.settings.syn_timeout, self.settings.syn_retries);
         let (longest, slop) = (self.settings.send.maximum_timeout, self.settings.syn_slop);
+        let limit = self.settings.connect_timeout;
         let Phase::Opening(opening) = &mut self.phase else {
             return Events::default();
         };
-        if opening.repeated >= retries {
+        let gives_up_at = limit.map_or(Instant::FAR_FUTURE, |limit| opening.sent + limit);
+        if opening.repeated >= retries || now >= gives_up_at {
             return self.fail(self.reason_of_timeout());
         }
         opening.repeated += 1;
         opening.is_due = true;
         let backed_off = timeout.saturating_mul(1 << opening.repeated.min(16)) + slop;
-        self.deadline = now + backed_off.min(longest);
+        self.deadline = gives_up_at.min(now + backed_off.min(longest));
         Events {
             may_send: true,
             ..Events::default()
@@ -368,7 +370,9 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         if repeated == 0 {
             // The time from a call to its first SYN is not part of the round trip.
             opening.sent = now;
-            self.deadline = now + self.settings.syn_timeout;
+            let timeout = self.settings.syn_timeout;
+            let limit = self.settings.connect_timeout.unwrap_or(timeout);
+            self.deadline = now + timeout.min(limit);
         }
         let header = Header {
             sequence: iss,

@@ -76,6 +76,27 @@ fn a_host_that_does_not_answer_is_given_up_after_the_retries() {
     assert_eq!(pair.hosts[0].tcp_counts().segments_sent, 8);
 }
 
+/// Between two retransmissions, and before the first.
+#[test]
+fn a_host_that_does_not_answer_is_given_up_after_a_time() {
+    for (limit, sent) in [(2500, 2), (400, 1)] {
+        let mut pair = Pair::with(|_, settings| {
+            settings.tcp.connection.connect_timeout = Some(ms(limit));
+        });
+        pair.fate = alloc::boxed::Box::new(|_, frame| match frame[12..14] == [8, 6] {
+            true => vec![Duration::ZERO],
+            false => vec![],
+        });
+        let client = pair.connect();
+        pair.run(ms(limit - 50));
+        assert_eq!(pair.state(0, client), Some(State::SynSent));
+        // A timer of a handshake may be late by some milliseconds.
+        pair.run(ms(150));
+        assert_eq!(pair.read(0, client), Err(TcpError::Failed(Error::TimedOut)));
+        assert_eq!(pair.hosts[0].tcp_counts().segments_sent, sent);
+    }
+}
+
 #[test]
 fn a_lost_segment_of_a_handshake_is_sent_again() {
     for lost in 1..8 {
