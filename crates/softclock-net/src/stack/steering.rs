@@ -274,10 +274,16 @@ impl TcpSettings {
             &mut self.memory,
             &mut self.shared.half_open,
             &mut self.listen.half_open,
+            &mut self.time_wait.most,
         ] {
             *limit = (*limit / stacks).max(1);
         }
-        self.resets_per_second = (self.resets_per_second / stacks as u32).max(1);
+        for limit in [
+            &mut self.resets_per_second,
+            &mut self.shared.challenges.per_second,
+        ] {
+            *limit = (*limit / stacks as u32).max(1);
+        }
         self
     }
 }

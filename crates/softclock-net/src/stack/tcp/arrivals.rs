@@ -48,6 +48,11 @@ impl<B> Arrivals<B> {
         self.0.as_ref().map_or(0, |channel| channel.bytes())
     }
 
+    #[cfg(test)]
+    pub(super) const fn has_storage(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Gives the memory back, if no segment waits.
     pub(super) fn release(&mut self, spare: &mut SpareChannels<B>) {
         if self.is_empty()

@@ -394,8 +394,13 @@ impl<B: Deref<Target = [u8]>> TcpEndpoint<B> {
 /// Owners that wait for memory are woken when this part of all is free.
 const FREE_PART: usize = 16;
 
-/// The memory of an idle connection.
-const _: () = assert!(size_of::<TcpEndpoint<Vec<u8>>>() <= 704);
+impl<B> super::Stack<B> {
+    /// The bytes of an idle connection, without its entries in the tables of flows and timers.
+    pub const IDLE_CONNECTION_BYTES: usize = size_of::<TcpEndpoint<B>>();
+}
+
+/// As in docs/tcp.md.
+const _: () = assert!(super::Stack::<Vec<u8>>::IDLE_CONNECTION_BYTES <= 704);
 
 impl Interest {
     /// Readable only.

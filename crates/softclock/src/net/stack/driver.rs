@@ -380,6 +380,9 @@ const fn stays_whole(offload: &Offload) -> bool {
     }
 }
 
+/// As in docs/tcp.md, with the frames of this crate.
+const _: () = assert!(Stack::<Buffer>::IDLE_CONNECTION_BYTES <= 704);
+
 /// The longest frame above the link's MTU that is copied. It came in a buffer for 64 KiB, most of which would be held
 /// in vain while it waits for its reader.
 const MOST_COPIED: usize = 32 << 10;

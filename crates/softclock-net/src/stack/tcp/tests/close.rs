@@ -49,6 +49,27 @@ fn the_end_that_closes_first_waits() {
     }
 }
 
+/// The owner has not closed it, and what arrived last came without a call of the owner.
+#[test]
+fn a_connection_in_time_wait_has_no_channel() {
+    let mut pair = Pair::new(Architecture::SoftLrp);
+    let [client, server] = pair.connected();
+    end(&mut pair, 0, client);
+    pair.run(ms(100));
+    let has_channel = |pair: &Pair| {
+        let endpoint = pair.hosts[0].tcp.connections.get(client.0);
+        endpoint.expect("its owner is there").channel.has_storage()
+    };
+    pair.write(1, server, b"an answer");
+    pair.run(ms(5));
+    assert!(has_channel(&pair), "the answer waits in it");
+    end(&mut pair, 1, server);
+    pair.run(ms(100));
+    assert_eq!(pair.state(0, client), Some(State::TimeWait));
+    assert!(!has_channel(&pair));
+    assert_eq!(pair.read(0, client).unwrap(), b"an answer");
+}
+
 #[test]
 fn both_ends_may_close_at_the_same_time() {
     for architecture in Architecture::ALL {
