@@ -115,6 +115,14 @@ pub(super) fn tcp(text: &mut String, change: &Change<'_>) {
             let _ = writeln!(text, "{title:<12} {:>9} /s   {rates}", number(rate));
         }
     }
+    let sack = change.rate("softclock_tcp_sack_blocks_total");
+    if sack > 0.0 {
+        let sack = number(sack);
+        let _ = writeln!(
+            text,
+            "sack         {sack:>9} /s   ranges acknowledged selectively"
+        );
+    }
 }
 
 /// The values above zero with their names, the largest first.
@@ -212,6 +220,7 @@ mod tests {
             ("retransmitted_segments_total{cause=\"timeout\"}", 7),
             ("events_total{event=\"recovery\"}", 4 * n),
             ("cookies_total{outcome=\"sent\"}", 7),
+            ("sack_blocks_total", 25 * n),
         ] {
             page += &format!("softclock_tcp_{metric} {value}\n");
         }
@@ -258,7 +267,8 @@ mod tests {
             tcp                764     700 time_wait, 64 established\n\
             tcp memory        1.2MB    2 without owner, 0 to accept\n\
             sent again          42 /s   30 tail_probe, 12 rack\n\
-            recovery             4 /s   4 recovery\n";
+            recovery             4 /s   4 recovery\n\
+            sack                25 /s   ranges acknowledged selectively\n";
         assert!(text.contains(expected), "{text}");
         assert!(!text.contains("cookies"), "{text}");
         assert!(!shown(&[], 0).contains("tcp"), "without segments");
