@@ -56,10 +56,6 @@ const SERVE: Suite = Suite {
         ),
         ("hostile::files_that_may_not_be_read", OTHER_USER),
         (
-            "stalled::a_stream_whose_bytes_wait_for_the_pace_is_not_reset",
-            "openssl waits for whole records, which take longer at the stack's pace than the time limit",
-        ),
-        (
             "stalled::an_error_of_the_socket_is_no_stall",
             "a connection makes no system calls, so none can fail",
         ),
@@ -80,8 +76,6 @@ const PROXY: Suite = Suite {
             "failing::without_descriptors_the_answer_is_503_and_nobody_is_to_blame",
             "a connection to an upstream takes no descriptor",
         ),
-        ("memory::clients_that_do_not_read", BUFFERS),
-        ("memory::upstreams_that_do_not_read", BUFFERS),
         (
             "reload::a_new_process_takes_over_while_a_response_comes",
             HANDOVER,
@@ -112,8 +106,6 @@ const SOCKETS: Suite = Suite {
 const OTHER_USER: &str = "the program runs as a user who may not create devices";
 
 const HANDOVER: &str = "a stack cannot be handed to another process";
-
-const BUFFERS: &str = "the buffers of sockets are the program's own memory";
 
 /// Runs all suites. The last line has the counts.
 pub(crate) fn task() -> ExitCode {

@@ -1,6 +1,7 @@
 //! The options of TCP: the stack has the settings that they name.
 
 use std::fs;
+use std::io::{Read, Write};
 
 use softclock_testing::require;
 
@@ -71,4 +72,39 @@ fn time_wait_lasts_as_long_as_the_option_says() {
     eventually(|| waiting() == 1.0);
     // The default is a minute, longer than this waits.
     eventually(|| waiting() == 0.0);
+}
+
+/// The client's kernel answers the probes, so the connection stays.
+#[test]
+fn idle_connections_are_probed_if_the_option_says_so() {
+    let lab = lab!(Carrier::Packet);
+    lab.server.run("ip link set lo up").expect("a namespace");
+    let arguments = ["--tcp-keep-alive", "1", "--idle-timeout", "60s"];
+    let _server = lab.serve(&[&arguments[..], &["--metrics", METRICS]].concat());
+    let mut client = lab.connect();
+    let mut ask = || {
+        let written = client.write_all(b"GET /small HTTP/1.1\r\nHost: a\r\n\r\n");
+        written.expect("it is open");
+        client.read_exact(&mut [0; 1024]).expect("it answers");
+    };
+    ask();
+    let sent = || samples(&lab)["softclock_tcp_segments_total{direction=\"sent\"}"];
+    let before = sent();
+    // The last acknowledgments, and then probes.
+    eventually(|| sent() >= before + 4.0);
+    ask();
+}
+
+/// A client that reads nothing acknowledges probes of its closed window, which is no progress.
+#[test]
+fn data_that_nobody_takes_ends_the_connection_after_the_user_timeout() {
+    let lab = lab!(Carrier::Packet);
+    lab.server.run("ip link set lo up").expect("a namespace");
+    let arguments = ["--tcp-user-timeout", "2", "--send-timeout", "60s"];
+    let _server = lab.serve(&[&arguments[..], &["--metrics", METRICS]].concat());
+    let mut client = lab.connect();
+    let written = client.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
+    written.expect("it is open");
+    eventually(|| samples(&lab)["softclock_tcp_failed_total"] == 1.0);
+    lab.assert_serves();
 }
