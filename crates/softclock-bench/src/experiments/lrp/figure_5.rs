@@ -131,12 +131,12 @@ impl Curve {
             slice: plan.settle,
             ..load
         };
-        stage.load(&warm)?;
+        answered(&stage, &warm)?;
         let point = |&rate: &u64| {
             flood.set(rate, Target::Server);
             thread::sleep(plan.settle);
             let (before, begun) = (flood.sent(), Instant::now());
-            let answered = answered(&stage, &load, rate)?;
+            let answered = answered(&stage, &load)?;
             io::Result::Ok(Point {
                 answered,
                 sent: (flood.sent() - before) as f64 / begun.elapsed().as_secs_f64(),
@@ -152,11 +152,11 @@ impl Curve {
     }
 }
 
-/// The requests that are answered a second: none if the server does not answer even the first one under a flood.
-fn answered(stage: &Stage, load: &Load, flood: u64) -> io::Result<f64> {
+/// The requests that are answered a second: none if the server does not answer even the first one.
+fn answered(stage: &Stage, load: &Load) -> io::Result<f64> {
     // Clients go before the flood on the same processor.
     match stage.load_with(load, Some(CLIENTS)) {
-        Err(error) if flood > 0 && closed_loop::is_unanswered(&error) => Ok(0.0),
+        Err(error) if closed_loop::is_unanswered(&error) => Ok(0.0),
         sample => Ok(sample?.requests_per_second()),
     }
 }

@@ -36,6 +36,8 @@ use plan::{KERNEL, Plan, Ready, SUBJECT, TAP};
 pub enum BulkPeer<'a> {
     /// This project's stack.
     Own,
+    /// The same without segmentation by the device: each frame has one segment.
+    OwnSingle,
     /// The kernel's, over veth.
     Kernel,
     /// smoltcp.
@@ -49,6 +51,7 @@ impl BulkPeer<'_> {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Own => "softclock's stack",
+            Self::OwnSingle => "softclock's stack, single segments",
             Self::Kernel => "kernel, veth",
             Self::Smoltcp => "smoltcp",
             Self::Gvisor(_) => "gVisor",
@@ -92,10 +95,16 @@ impl Bulk {
         let near = Namespace::new().map_err(io::Error::other)?;
         near.disable_ipv6()?;
         let processors = Processors::detect();
-        let plan = Plan { bytes, buffers };
+        let plan = Plan {
+            bytes,
+            buffers,
+            joins: matches!(peer, BulkPeer::Own),
+        };
         let mut far = None;
         let subject = match peer {
-            BulkPeer::Own => in_thread(&near, processors.server, plan, own::run)?,
+            BulkPeer::Own | BulkPeer::OwnSingle => {
+                in_thread(&near, processors.server, plan, own::run)?
+            }
             BulkPeer::Smoltcp => in_thread(&near, processors.server, plan, smoltcp::run)?,
             BulkPeer::Kernel => {
                 let other = Namespace::new().map_err(io::Error::other)?;
@@ -112,6 +121,9 @@ impl Bulk {
                 }
             }
         };
+        if matches!(peer, BulkPeer::OwnSingle) {
+            near.run(&format!("ethtool -K {TAP} tso off gso off"))?;
+        }
         let ours = format!("link set {TAP} up\naddr add {KERNEL}/24 dev {TAP}\n");
         near.batch("ip", &ours)?;
         Ok(Self {

@@ -10,15 +10,14 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::Timespec;
 use softclock_core::Instant;
 use softclock_linux::clock::monotonic_ns;
-use softclock_linux::link::{BATCH, Buffer, Device, Pool};
+use softclock_linux::link::{BATCH, Buffer, Device};
 use softclock_net::checksum::Verify;
 use softclock_net::demux::HashKey;
 use softclock_net::link::LinkAddress;
 use softclock_net::routes::Routes;
 use softclock_net::stack::{
-    Interest, Settings, Stack, TcpError, TcpId, TcpListenSettings, TcpListenerId,
+    Frame, Interest, Settings, Stack, TcpError, TcpId, TcpListenSettings, TcpListenerId,
 };
-use softclock_wire::packet::Offload;
 
 use super::plan::{LINK_ADDRESS, LOOK_UP, Plan, RECEIVE_PORT, Ready, SEND_PORT, SUBJECT, TAP};
 use crate::lab::lrp::Stop;
@@ -36,9 +35,8 @@ pub(super) fn run(plan: Plan, stop: &Stop, ready: Ready<'_>) -> io::Result<()> {
 struct Host {
     stack: Stack<Buffer>,
     device: Device,
-    pool: Pool,
     /// Frames for which the device had no room.
-    leaving: VecDeque<Buffer>,
+    leaving: VecDeque<Frame>,
     listeners: [TcpListenerId; 2],
     transfers: Vec<Transfer>,
     bytes: u64,
@@ -54,6 +52,7 @@ impl Host {
     fn open(plan: Plan) -> io::Result<Self> {
         let (_, device) = Device::create_tap(TAP).map_err(io::Error::other)?;
         let mut settings = Settings::new(LinkAddress(LINK_ADDRESS), 1500);
+        settings.offloads_tcp = plan.joins && device.takes_offloads();
         if let Some(bytes) = plan.buffers.bytes() {
             let of = &mut settings.tcp.connection;
             let bytes = bytes as u32;
@@ -72,7 +71,6 @@ impl Host {
         Ok(Self {
             stack,
             device,
-            pool: Pool::new(),
             leaving: VecDeque::new(),
             listeners,
             transfers: Vec::new(),
@@ -148,18 +146,20 @@ impl Host {
         let mut all = 0;
         loop {
             while self.leaving.len() < BATCH {
-                let Some(frame) = self.stack.next_frame() else {
+                let Some(frame) = self.stack.next_link_frame() else {
                     break;
                 };
-                self.leaving.push_back(self.pool.copy_of(&frame));
+                self.leaving.push_back(frame);
             }
             if self.leaving.is_empty() {
                 return Ok(all);
             }
-            let frames = self.leaving.iter_mut().map(|frame| (frame, &Offload::NONE));
-            match self.device.send(frames) {
+            let frames = self.leaving.iter();
+            let frames = frames.map(|frame| (&frame.bytes[..], &frame.offload));
+            match self.device.send_bytes(frames) {
                 Ok(sent) => {
-                    self.leaving.drain(..sent);
+                    let sent_frames = self.leaving.drain(..sent);
+                    sent_frames.for_each(|frame| self.stack.give_back(frame.bytes));
                     all += sent;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(all),

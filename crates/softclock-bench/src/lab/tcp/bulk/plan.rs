@@ -36,6 +36,8 @@ impl Buffers {
 pub(super) struct Plan {
     pub(super) bytes: u64,
     pub(super) buffers: Buffers,
+    /// Whether this project's stack leaves segmentation to the device.
+    pub(super) joins: bool,
 }
 
 /// Says that the subject listens.
