@@ -107,7 +107,8 @@ impl Workshop {
     pub fn go_module(&self, source: Source, module: Module) -> Result<Compiled, String> {
         let Module { path, version } = module;
         let install = |why| {
-            let command = format!("go mod init bench; go get {path}@{version}; go mod tidy; go build");
+            let command =
+                format!("go mod init bench; go get {path}@{version}; go mod tidy; go build");
             format!(
                 "{path} is left out: {why}; in a directory with {}: {command}",
                 source.0
