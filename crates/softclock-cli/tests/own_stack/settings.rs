@@ -5,8 +5,14 @@ use std::io::{Read, Write};
 
 use softclock_testing::require;
 
-use crate::lab::{Carrier, LARGE, Lab, content, eventually, lab};
+use crate::lab::{Carrier, LARGE, Lab, Server, content, eventually, lab};
 use crate::metrics::{METRICS, samples};
+
+/// A server whose metrics are read at the host's loopback address.
+fn serve_with_metrics(lab: &Lab, arguments: &[&str]) -> Server {
+    lab.server.run("ip link set lo up").expect("a namespace");
+    lab.serve(&[arguments, &["--metrics", METRICS]].concat())
+}
 
 /// The packets with ECT(0) that have arrived at the client's kernel.
 fn marked_packets(lab: &Lab) -> u64 {
@@ -41,9 +47,8 @@ fn ecn_is_accepted_unless_it_is_off() {
 fn the_oldest_half_open_connection_gives_way_without_cookies() {
     require!("hping3");
     let lab = lab!(Carrier::Packet);
-    lab.server.run("ip link set lo up").expect("a namespace");
     let arguments = ["--tcp-half-open", "8", "--tcp-cookies", "never"];
-    let _server = lab.serve(&[&arguments[..], &["--metrics", METRICS]].concat());
+    let _server = serve_with_metrics(&lab, &arguments);
     lab.assert_serves();
     let words = "hping3 --quiet -S -p 80 -a 10.78.0.66 -c 100 -i u1000 10.78.0.7";
     // It fails, as there is no answer to its own address.
@@ -65,8 +70,7 @@ fn the_oldest_half_open_connection_gives_way_without_cookies() {
 #[test]
 fn time_wait_lasts_as_long_as_the_option_says() {
     let lab = lab!(Carrier::Packet);
-    lab.server.run("ip link set lo up").expect("a namespace");
-    let _server = lab.serve(&["--tcp-time-wait", "5", "--metrics", METRICS]);
+    let _server = serve_with_metrics(&lab, &["--tcp-time-wait", "5"]);
     lab.curl("--http1.0 -o /dev/null @small");
     let waiting = || samples(&lab)["softclock_tcp_connections{state=\"time_wait\"}"];
     eventually(|| waiting() == 1.0);
@@ -78,9 +82,8 @@ fn time_wait_lasts_as_long_as_the_option_says() {
 #[test]
 fn idle_connections_are_probed_if_the_option_says_so() {
     let lab = lab!(Carrier::Packet);
-    lab.server.run("ip link set lo up").expect("a namespace");
     let arguments = ["--tcp-keep-alive", "1", "--idle-timeout", "60s"];
-    let _server = lab.serve(&[&arguments[..], &["--metrics", METRICS]].concat());
+    let _server = serve_with_metrics(&lab, &arguments);
     let mut client = lab.connect();
     let mut ask = || {
         let written = client.write_all(b"GET /small HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -99,9 +102,8 @@ fn idle_connections_are_probed_if_the_option_says_so() {
 #[test]
 fn data_that_nobody_takes_ends_the_connection_after_the_user_timeout() {
     let lab = lab!(Carrier::Packet);
-    lab.server.run("ip link set lo up").expect("a namespace");
     let arguments = ["--tcp-user-timeout", "2", "--send-timeout", "60s"];
-    let _server = lab.serve(&[&arguments[..], &["--metrics", METRICS]].concat());
+    let _server = serve_with_metrics(&lab, &arguments);
     let mut client = lab.connect();
     let written = client.write_all(b"GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
     written.expect("it is open");
