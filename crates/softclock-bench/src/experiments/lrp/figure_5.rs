@@ -204,19 +204,23 @@ fn curves(plan: &Plan, root: &Path, notes: &mut Vec<String>) -> Vec<Curve> {
     curves
 }
 
-type Metric = (&'static str, &'static str, fn(&Sweep, usize) -> f64);
+/// The name, the unit, and the value at a rate; `None` leaves the round out.
+type Metric = (&'static str, &'static str, fn(&Sweep, usize) -> Option<f64>);
 
 const METRICS: [Metric; 3] = [
     ("throughput not lost", "1/s", |sweep, place| {
-        sweep.points[place].answered
+        Some(sweep.points[place].answered)
     }),
     (
         "share of the throughput without flood",
         "%",
-        |sweep, place| 100.0 * sweep.points[place].answered / sweep.points[0].answered.max(1.0),
+        |sweep, place| {
+            let without = sweep.points[0].answered;
+            (without > 0.0).then(|| 100.0 * sweep.points[place].answered / without)
+        },
     ),
     ("sent by the attack", "k/s", |sweep, place| {
-        sweep.points[place].sent / 1e3
+        Some(sweep.points[place].sent / 1e3)
     }),
 ];
 
@@ -237,8 +241,11 @@ fn rows(curves: &[Curve], cases: &[Case]) -> Vec<Row> {
             };
             for (metric, unit, of) in metrics {
                 for curve in of_case() {
-                    let values = curve.sweeps.iter().map(|sweep| of(sweep, place));
+                    let values = curve.sweeps.iter().filter_map(|sweep| of(sweep, place));
                     let values: Vec<f64> = values.collect();
+                    if values.is_empty() {
+                        continue;
+                    }
                     let setting = match rate {
                         0 => format!("{} beside {}", case.setting(0), case.attack.name()),
                         rate => case.setting(rate),
@@ -401,7 +408,8 @@ const NOTES: [&str; 9] = [
      both ports",
     "back at 95 %: from the end of a flood of a second at the machine's limit to the end of the first of three windows of 20 ms \
      in a row with at least 95 % of the bytes that arrived at the clients a second before the flood; 3000 ms: not within 3 s",
-    "a server that does not accept the first connection, or does not answer on it for 10 s, counts as 0",
+    "a server that does not accept the first connection, or does not answer on it for 10 s, counts as 0; rounds in which it \
+     does so without a flood are left out of the shares",
     "the paper: eight clients, 1300 bytes, a server that the clients saturate; BSD is in livelock at 10 000 SYN/s, SOFT-LRP keeps \
      almost 50 % at 20 000",
 ];
