@@ -237,9 +237,9 @@ fn guard(network: &Network) -> io::Result<()> {
     network
         .server
         .run(&format!("nft -f {}", rules.path().display()))?;
-    network
-        .server
-        .run("sysctl -q -w net.netfilter.nf_conntrack_tcp_loose=0")
+    // A client's port comes back after a second or two. A SYN of a connection that conntrack still remembers would not be
+    // answered, so it forgets them when they end.
+    network.server.run(&format!("sysctl -q -w {FORGETFUL}"))
 }
 
 /// Of a server on the kernel: for files, listeners and logs.
@@ -252,6 +252,10 @@ pub const SILENT_PORT: u16 = 81;
 
 const STACK_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 7);
 const STACK_LINK_ADDRESS: LinkAddress = LinkAddress([2, 0, 0, 79, 0, 7]);
+
+const FORGETFUL: &str = "net.netfilter.nf_conntrack_tcp_loose=0 \
+    net.netfilter.nf_conntrack_tcp_timeout_time_wait=0 net.netfilter.nf_conntrack_tcp_timeout_close=0 \
+    net.netfilter.nf_conntrack_tcp_timeout_last_ack=0";
 
 const SYNPROXY: &str = "table ip guard {
  chain first { type filter hook prerouting priority raw; policy accept;
