@@ -28,6 +28,22 @@ pub struct Counts {
     pub elapsed_ns: u64,
 }
 
+impl Counts {
+    /// Adds those of another queue. All times are then sums over the queues.
+    pub const fn add(&mut self, more: &Self) {
+        self.looks += more.looks;
+        self.found += more.found;
+        self.packets += more.packets;
+        self.completions += more.completions;
+        self.interrupts += more.interrupts;
+        self.waits += more.waits;
+        self.masked_waits += more.masked_waits;
+        self.masked_ns += more.masked_ns;
+        self.waited_ns += more.waited_ns;
+        self.elapsed_ns += more.elapsed_ns;
+    }
+}
+
 /// Counters, with the spans that are not over.
 #[derive(Clone, Debug)]
 pub(super) struct Counters {
@@ -71,7 +87,8 @@ impl Counters {
     }
 
     pub(super) fn begin_wait(&mut self, now: Instant) {
-        if self.waiting_since.replace(now).is_none() {
+        if self.waiting_since.is_none() {
+            self.waiting_since = Some(now);
             self.counts.waits += 1;
             self.counts.masked_waits += u64::from(self.masked_since.is_some());
         }
@@ -119,5 +136,34 @@ mod tests {
         let counts = counters.at(at(60));
         assert_eq!((counts.masked_ns, counts.waited_ns), (20_000, 20_000));
         assert_eq!((counts.waits, counts.masked_waits), (1, 0));
+    }
+
+    #[test]
+    fn queues_are_added_field_by_field() {
+        let mut counters = Counters::new(at(0));
+        counters.on_interrupt();
+        counters.set_interrupts(at(10), Interrupts::Masked);
+        counters.on_look(Look {
+            packets: 5,
+            completions: 2,
+            has_more: false,
+        });
+        counters.begin_wait(at(30));
+        let one = counters.at(at(40));
+        let mut both = one;
+        both.add(&one);
+        let expected = Counts {
+            looks: 2,
+            found: 2,
+            packets: 10,
+            completions: 4,
+            interrupts: 2,
+            waits: 2,
+            masked_waits: 2,
+            masked_ns: 60_000,
+            waited_ns: 20_000,
+            elapsed_ns: 80_000,
+        };
+        assert_eq!(both, expected);
     }
 }

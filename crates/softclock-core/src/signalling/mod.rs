@@ -34,8 +34,8 @@
 //! # Latency
 //! Without interrupts, a packet waits for at most the period or the latency bound, and then until the next trigger
 //! state. A soft poll's interval leaves room for the usual time to a trigger state. A look that says that more is left
-//! is followed by another at the next opportunity. A thread that waits without interrupts must be woken on time: its
-//! look is not [rough](crate::FireWindow::rough).
+//! is followed by another at the next opportunity. A thread that waits without interrupts is woken at the time of the
+//! look, as late as a blocking wait is: soft polls learn that lateness and leave room for it, too.
 //!
 //! # Cost
 //! Nothing is allocated. [`is_due`](Signalling::is_due) is a comparison; the other verbs take a few dozen arithmetic
@@ -79,6 +79,7 @@ mod rule;
 mod soft_poll;
 #[cfg(test)]
 mod tests;
+mod text;
 mod wait;
 
 use core::time::Duration;
@@ -91,6 +92,7 @@ use rule::Looked;
 
 pub use counts::Counts;
 pub use policy::{LatencyBound, Period, Policy, PolicyError, Quota, Wakeups};
+pub use text::ParsePolicyError;
 pub use wait::Wait;
 
 /// Whether arrivals at a queue interrupt or wake its thread.

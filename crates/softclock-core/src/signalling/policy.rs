@@ -5,7 +5,9 @@ use core::time::Duration;
 
 use crate::time::saturating_ns;
 
-/// How a thread learns that a queue has work.
+/// How a thread learns that a queue has work. `FromStr` and `Display` have the notation of options:
+/// `interrupt`, `poll`, `clocked=50us`, `hybrid`, `soft-poll=5`, `soft-poll=auto`, `automatic`, `automatic=deferred`. The
+/// latency bound is an option of its own.
 ///
 /// # Example
 /// ```
@@ -59,6 +61,24 @@ impl Policy {
             Self::Hybrid => "hybrid",
             Self::SoftPoll { .. } => "soft-poll",
             Self::Automatic { .. } => "automatic",
+        }
+    }
+
+    /// Returns the latency bound, if the policy has one.
+    pub const fn bound(&self) -> Option<LatencyBound> {
+        match self {
+            Self::SoftPoll { bound, .. } | Self::Automatic { bound, .. } => Some(*bound),
+            Self::Interrupt | Self::Poll | Self::Clocked(_) | Self::Hybrid => None,
+        }
+    }
+
+    /// Returns the policy with another latency bound. Policies without one ignore it.
+    #[must_use]
+    pub const fn with_bound(self, bound: LatencyBound) -> Self {
+        match self {
+            Self::SoftPoll { quota, .. } => Self::SoftPoll { quota, bound },
+            Self::Automatic { wakeups, .. } => Self::Automatic { bound, wakeups },
+            Self::Interrupt | Self::Poll | Self::Clocked(_) | Self::Hybrid => self,
         }
     }
 }
@@ -221,5 +241,14 @@ mod tests {
         assert_eq!(Quota::packets(300), Err(PolicyError::Quota));
         assert_eq!(Quota::packets(64).map(Quota::fixed), Ok(Some(64)));
         assert_eq!(Quota::AUTOMATIC.fixed(), None);
+    }
+
+    #[test]
+    fn only_soft_polls_have_a_bound() {
+        let bound = LatencyBound::new(Duration::from_micros(250)).unwrap();
+        let policy = Policy::default().with_bound(bound);
+        assert_eq!(policy.bound(), Some(bound));
+        assert_eq!(Policy::Hybrid.with_bound(bound), Policy::Hybrid);
+        assert_eq!(Policy::Hybrid.bound(), None);
     }
 }

@@ -30,6 +30,26 @@ pub enum Wait {
 }
 
 impl Wait {
+    /// Joins the waits of two drivers of a thread: both must agree, and the earlier look ends the wait.
+    ///
+    /// ```
+    /// use softclock_core::Instant;
+    /// use softclock_core::signalling::Wait;
+    ///
+    /// let [early, late] = [3_000, 9_000].map(|ns| Wait::Until(Instant::from_ns(ns)));
+    /// assert_eq!(late.and(early), early);
+    /// assert_eq!(early.and(Wait::UntilInterrupt), early);
+    /// assert_eq!(early.and(Wait::Refused), Wait::Refused);
+    /// ```
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Refused, _) | (_, Self::Refused) => Self::Refused,
+            (Self::Until(one), Self::Until(another)) => Self::Until(one.min(another)),
+            (until @ Self::Until(_), Self::UntilInterrupt) | (Self::UntilInterrupt, until) => until,
+        }
+    }
+
     /// Joins the results of [`before_wait`](super::Signalling::before_wait) for all queues of a thread: the thread may
     /// wait only if all queues agree, and until the earliest look.
     ///
