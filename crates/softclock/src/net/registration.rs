@@ -70,6 +70,13 @@ impl Registration {
         self.poll_known(is_ready, cx)
     }
 
+    /// Returns whether a call in this direction may succeed. Otherwise `cx` is woken when it may. Unlike
+    /// [`poll_ready`](Self::poll_ready), this charges nothing to the task.
+    pub(crate) fn await_ready(&self, cx: &Context<'_>, direction: Direction) -> bool {
+        let mut sources = self.runtime.sources.borrow_mut();
+        sources.poll_ready(self.id, direction, cx)
+    }
+
     /// Ready when the connection is known to be lost. Until then `cx` is woken by the loss and by data to read.
     pub(crate) fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
         self.poll_condition(cx, Readiness::WRITE_CLOSED | Readiness::ERROR)
@@ -106,12 +113,6 @@ impl Registration {
     pub(crate) fn is_ready(&self, direction: Direction) -> bool {
         let sources = self.runtime.sources.borrow();
         sources.is_ready(self.id, direction)
-    }
-
-    /// Lets the next call to read find out whether there is data, although no event has said so.
-    pub(crate) fn assume_readable(&self) {
-        let mut sources = self.runtime.sources.borrow_mut();
-        sources.post(self.id, Readiness::READABLE);
     }
 
     /// Records that a call in this direction would have blocked.

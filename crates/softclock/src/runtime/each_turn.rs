@@ -1,9 +1,12 @@
 //! Work of the loop itself in each turn: queues in memory that it looks at, and what tasks leave for the turn's end.
 
+use softclock_core::Instant;
+use softclock_core::signalling::Wait;
+
 use super::sources::Sources;
 
-/// A queue in which events arrive without the kernel, such as the receive ring of a device. A check only reads
-/// memory, so it is made in every turn, however recent the last check of the kernel.
+/// A queue in which events arrive without the kernel, such as that of a network stack. [`look`](Self::look) only reads
+/// memory, so it is called in every turn, however recent the last check of the kernel.
 pub(crate) trait EachTurn {
     /// Posts the events that have arrived to their sources. Does a bounded amount of work.
     fn look(&self, sources: &mut Sources);
@@ -20,6 +23,16 @@ pub(crate) trait EachTurn {
     fn has_caught_up(&self) -> bool {
         true
     }
+
+    /// Says whether the thread, which has no work at `now`, may wait for the kernel to report events. May take a bounded
+    /// number of frames to find out. If it refuses, it has woken a task.
+    fn before_wait(&self, _now: Instant) -> Wait {
+        Wait::UntilInterrupt
+    }
+
+    /// Called when a wait for which [`before_wait`](Self::before_wait) was asked is over, or was refused, and there is
+    /// work.
+    fn after_wait(&self, _now: Instant) {}
 }
 
 /// Work that several tasks of a turn leave to be done once behind them, such as sending what they have written.

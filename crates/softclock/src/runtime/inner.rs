@@ -18,6 +18,7 @@ use softclock_linux::readiness::{Poller, Wakeup};
 use super::Builder;
 use super::each_turn::{EachTurn, TurnEnd};
 use super::far_timer::FarTimer;
+use super::kernel_events::KernelEvents;
 use super::mailbox::Mailbox;
 use super::ready::Ready;
 use super::soft_events::PendingEvent;
@@ -58,6 +59,7 @@ pub(crate) struct Inner {
     pub(crate) timeouts: Timeouts,
     /// The time of the last check of the kernel for events.
     pub(crate) looked: Cell<Instant>,
+    pub(super) kernel_events: KernelEvents,
     /// Number of calls on sockets that the running task may make before it must let others run.
     pub(crate) call_budget: Cell<u32>,
     /// A buffer for callers without initialised memory, and for gathering small writes. Taken while in use.
@@ -67,6 +69,8 @@ pub(crate) struct Inner {
     pub(crate) counts: TurnCounts,
     pub(crate) pacing: PacingCounts,
     pub(crate) each_turn: RefCell<Vec<Rc<dyn EachTurn>>>,
+    /// Whether `before_wait` of these was called without a following `after_wait`.
+    pub(super) is_waiting: Cell<bool>,
     /// Whether the runtime's sockets are in memory.
     #[cfg(feature = "memory-net")]
     pub(crate) is_in_memory: bool,
@@ -97,6 +101,7 @@ impl Inner {
         let _ = set_timer_slack_ns(1);
         let timers = SoftTimers::new(clock.now(), alarms.longest_backup());
         let run_time = RunTime::new(clock.now(), cpu_time_ns());
+        let kernel_events = KernelEvents::new(builder.signalling, clock.now());
         Ok(Self {
             clock,
             timers: RefCell::new(timers),
@@ -117,12 +122,14 @@ impl Inner {
             far_timer: RefCell::new(far_timer),
             timeouts: Timeouts::new(),
             looked: Cell::new(Instant::ORIGIN),
+            kernel_events,
             call_budget: Cell::new(CALLS_PER_POLL),
             buffer: Cell::default(),
             run_time: RefCell::new(run_time),
             counts: TurnCounts::default(),
             pacing: PacingCounts::default(),
             each_turn: RefCell::default(),
+            is_waiting: Cell::default(),
             #[cfg(feature = "memory-net")]
             is_in_memory: builder.is_in_memory,
             common: OnceCell::new(),

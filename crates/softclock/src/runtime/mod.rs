@@ -17,6 +17,7 @@ pub(crate) mod each_turn;
 mod far_timer;
 mod give_way;
 pub(crate) mod inner;
+mod kernel_events;
 pub(crate) mod mailbox;
 mod ready;
 pub(crate) mod soft_events;
@@ -35,6 +36,7 @@ pub use give_way::GiveWay;
 use inner::Inner;
 pub use mailbox::{PostError, Remote};
 pub use soft_events::{EventContext, SoftEvent};
+use softclock_core::signalling::Policy;
 pub use softclock_linux::readiness::{Mechanism, UnknownMechanism};
 pub use statistics::Statistics;
 pub use task::JoinHandle;
@@ -122,6 +124,7 @@ impl fmt::Debug for Runtime {
 pub struct Builder {
     pub(crate) spin_cap: f64,
     pub(crate) events: Option<Mechanism>,
+    pub(crate) signalling: Policy,
     #[cfg(feature = "memory-net")]
     pub(crate) is_in_memory: bool,
 }
@@ -144,6 +147,24 @@ impl Builder {
     #[must_use]
     pub fn events(mut self, mechanism: Mechanism) -> Self {
         self.events = Some(mechanism);
+        self
+    }
+
+    /// Sets how the thread learns of the kernel's events, such as those of its sockets. By default each event ends a wait
+    /// ([`Policy::Interrupt`]), and a thread with work looks every 20 us.
+    ///
+    /// Each wait and each look is a system call, so one that finds several events costs less. With soft polls, a thread
+    /// with work looks less often while few events come. With [`Wakeups::Deferred`] a loaded thread that has no work
+    /// sleeps instead of waiting, and then looks: events, and messages of other threads, wait for up to the latency bound.
+    ///
+    /// The stack of a runtime has a policy of its own, for its frames
+    /// ([`StackOptions::signalling`](crate::net::stack::StackOptions::signalling)). A thread with a stack does not sleep in
+    /// place of a wait, which a frame may have to end.
+    ///
+    /// [`Wakeups::Deferred`]: softclock_core::signalling::Wakeups::Deferred
+    #[must_use]
+    pub fn signalling(mut self, policy: Policy) -> Self {
+        self.signalling = policy;
         self
     }
 
@@ -174,6 +195,7 @@ impl Default for Builder {
         Self {
             spin_cap: 0.05,
             events: None,
+            signalling: Policy::Interrupt,
             #[cfg(feature = "memory-net")]
             is_in_memory: false,
         }

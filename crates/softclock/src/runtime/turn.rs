@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
+use softclock_core::signalling::Wait;
 use softclock_core::{Clock, IdleStep, Instant, SourceId, TriggerState};
 use softclock_linux::clock::cpu_time_ns;
 use softclock_linux::readiness::{BATCH, ReadyEvent, Timeout, Token};
@@ -30,6 +31,7 @@ impl Inner {
         loop {
             // 1. Trigger: a turn is itself a trigger state, so that timers fire even if no task makes a call.
             self.trigger(TriggerState::Turn);
+            self.end_wait(main.woken.load(Ordering::Relaxed));
             // 2. The main future runs first, since the other tasks work for it.
             if main.woken.swap(false, Ordering::Acquire)
                 && let Poll::Ready(output) = self.poll_main(future.as_mut(), &waker)
@@ -210,16 +212,45 @@ impl Inner {
     fn receive(&self, events: &mut Vec<ReadyEvent>, main_woken: bool) {
         self.counts.turns.set(self.counts.turns.get() + 1);
         self.clock.resync_if_due(self.timers.borrow().last_check());
-        let busy = main_woken
+        if self.has_work(main_woken) {
+            return self.look_aside(events);
+        }
+        match self.before_wait() {
+            Wait::Refused => self.look_aside(events),
+            Wait::Until(look) => self.rest(Some(look), events),
+            Wait::UntilInterrupt => self.rest(None, events),
+        }
+    }
+
+    fn has_work(&self, main_woken: bool) -> bool {
+        main_woken
             || !self.ready.borrow().is_empty()
             || !self.deferred.borrow().is_empty()
             || !self.turn_end.borrow().is_empty()
             || self.mailbox.is_posted()
-            || self.timeouts.has_work();
-        if busy {
-            self.look_aside(events);
-        } else {
-            self.rest(events);
+            || self.timeouts.has_work()
+    }
+
+    /// Asks the queues whether the thread may wait. A wait may be several calls: the end of a block that is followed by
+    /// another one, or by a spin, does not end it.
+    fn before_wait(&self) -> Wait {
+        let each_turn = self.each_turn.borrow();
+        if each_turn.is_empty() {
+            return Wait::UntilInterrupt;
+        }
+        self.is_waiting.set(true);
+        let now = self.clock.now();
+        let waits = each_turn.iter().map(|queue| queue.before_wait(now));
+        waits.fold(Wait::UntilInterrupt, Wait::and)
+    }
+
+    /// Tells the queues that were asked for a wait that it is over, if there is work.
+    fn end_wait(&self, main_woken: bool) {
+        if self.is_waiting.get() && self.has_work(main_woken) {
+            self.is_waiting.set(false);
+            let now = self.clock.now();
+            let each_turn = self.each_turn.borrow();
+            each_turn.iter().for_each(|queue| queue.after_wait(now));
         }
     }
 
@@ -228,46 +259,89 @@ impl Inner {
     /// to wait until one system call returns several.
     fn look_aside(&self, events: &mut Vec<ReadyEvent>) {
         events.clear();
-        let since = self.last_trigger().ns_since(self.looked.get());
         // The time of the last trigger state saves a reading of the clock.
-        if since >= LOOKS_APART_NS && self.poller.borrow_mut().is_pending() {
+        let now = self.last_trigger();
+        if !self.kernel_events.is_due(now, self.looked.get()) {
+            return;
+        }
+        if self.poller.borrow_mut().is_pending() {
             self.poll_sources(Timeout::Now, events);
             self.trigger(TriggerState::SystemCall);
-            self.looked.set(self.last_trigger());
+            self.on_looked(events);
+        } else {
+            self.kernel_events.on_look(now, 0, false);
         }
+    }
+
+    /// Records a look at the kernel, which a trigger state has followed.
+    fn on_looked(&self, events: &[ReadyEvent]) {
+        let now = self.last_trigger();
+        self.looked.set(now);
+        let has_more = self.poller.borrow_mut().may_have_left(events.len());
+        self.kernel_events.on_look(now, events.len(), has_more);
     }
 
     fn last_trigger(&self) -> Instant {
         self.timers.borrow().last_check()
     }
 
-    /// Halts, blocks or spins by the idle rule, as there is no work.
-    fn rest(&self, events: &mut Vec<ReadyEvent>) {
+    /// Halts, blocks or spins by the idle rule, as there is no work; at most until `look`, when a queue without interrupts
+    /// is looked at. No spin precedes a look: it may be as late as a blocking wait, for which policies leave room.
+    fn rest(&self, look: Option<Instant>, events: &mut Vec<ReadyEvent>) {
         let now = self.clock.now();
+        let due = self.next_due();
+        let look = look.filter(|look| due.is_none_or(|due| *look < due));
         let is_exact = self.is_exact();
         let mut idle = self.idle.borrow_mut();
-        let step = match is_exact {
-            true => idle.next_step(now, self.next_due()),
-            false => idle.next_rough_step(now, self.next_due()),
+        let step = match (look, is_exact) {
+            (Some(look), _) => idle.next_rough_step(now, Some(look)),
+            (None, true) => idle.next_step(now, due),
+            (None, false) => idle.next_rough_step(now, due),
         };
         drop(idle);
         self.spinning.set(step == IdleStep::Spin);
-        match step {
-            IdleStep::Spin => self.look(events),
-            IdleStep::Halt => self.block(now, None, is_exact, events),
-            IdleStep::Block(time) => self.block(now, Some(now + time), is_exact, events),
+        let block = match step {
+            IdleStep::Spin => return self.spin(events),
+            IdleStep::Halt => None,
+            IdleStep::Block(time) => Some(now + time),
+        };
+        let masked = self.kernel_events.before_wait(now, look.or(due));
+        let until = [masked, block].into_iter().flatten().min();
+        let is_limited = look.is_some() || is_exact || until != block;
+        match (masked, until) {
+            // A frame for a queue may have to end the wait.
+            (Some(_), Some(until)) if self.each_turn.borrow().is_empty() => {
+                self.sleep(now, until, events);
+            }
+            _ => self.block(now, until, is_limited, events),
         }
         self.trigger(TriggerState::Idle);
-        self.looked.set(self.last_trigger());
+        let is_woken = masked.is_none() && !events.is_empty();
+        (self.kernel_events).after_wait(self.last_trigger(), is_woken);
+        self.on_looked(events);
+    }
+
+    /// Sleeps, and then checks the kernel.
+    fn sleep(&self, now: Instant, until: Instant, events: &mut Vec<ReadyEvent>) {
+        if until > now {
+            self.alarms.disarm_for_idle();
+            std::thread::sleep(until.since(now));
+            self.clock.resync_after_wait();
+            let woken = self.clock.now();
+            self.on_blocked(woken.since(now));
+        }
+        self.poll_sources(Timeout::Now, events);
     }
 
     /// Checks the kernel without blocking, as a step of a spin.
-    fn look(&self, events: &mut Vec<ReadyEvent>) {
+    fn spin(&self, events: &mut Vec<ReadyEvent>) {
         self.poll_sources(Timeout::Now, events);
         if !events.is_empty() {
             self.spinning.set(false);
             self.idle.borrow_mut().on_found();
         }
+        self.trigger(TriggerState::Idle);
+        self.on_looked(events);
     }
 
     fn block(
@@ -361,9 +435,6 @@ impl Wake for MainWaker {
         }
     }
 }
-
-/// While tasks are ready, the time between two checks of the kernel.
-const LOOKS_APART_NS: u64 = 20_000;
 
 /// Events that a check takes from the kernel at least, if that many are ready: io_uring does only a part of its
 /// pending work at a time.

@@ -1,5 +1,6 @@
 //! A descriptor as one of the runtime's sources.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
@@ -16,45 +17,72 @@ use crate::runtime::sources::Direction;
 pub(crate) struct Kernel<F: AsFd = OwnedFd> {
     registration: Registration,
     fd: F,
-    watch: Watch,
+    file: OpenFile,
+    /// Whether the poller watches it.
+    is_watched: Cell<bool>,
 }
 
-/// The state of the poller's watch of a descriptor.
-#[derive(Clone, Copy)]
-enum Watch {
-    /// Not watched yet.
-    None,
-    /// Watched, and its open file has no other descriptor.
+/// Whether an open file has one descriptor, whose end ends the poller's watch.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OpenFile {
     Own,
-    /// Watched, and its open file may have other descriptors, so that closing this one does not end the watch.
+    /// It may have other descriptors, so that closing this one does not end the watch.
     Duplicated,
+}
+
+/// A watched descriptor of any type.
+pub(crate) trait Watched {
+    fn registration(&self) -> &Registration;
+
+    /// Ends the poller's watch, or begins it again; does nothing if it is so already. Without it no event is reported, and
+    /// none wakes the thread. Events that came in the meantime are reported when it begins.
+    ///
+    /// # Errors
+    /// Those of the poller, such as a lack of memory. After them it is not watched.
+    fn set_watched(&self, is_watched: bool) -> io::Result<()>;
+}
+
+impl<F: AsFd> Watched for Kernel<F> {
+    fn registration(&self) -> &Registration {
+        &self.registration
+    }
+
+    fn set_watched(&self, is_watched: bool) -> io::Result<()> {
+        if self.is_watched.get() == is_watched {
+            return Ok(());
+        }
+        let mut poller = self.runtime().poller.borrow_mut();
+        // Before the call: after a removal that fails in part, the next watch begins anew.
+        self.is_watched.set(false);
+        match is_watched {
+            true => poller.add(self.fd.as_fd(), self.registration.token())?,
+            false => poller.remove(self.fd.as_fd())?,
+        }
+        self.is_watched.set(is_watched);
+        Ok(())
+    }
 }
 
 impl<F: AsFd> Kernel<F> {
     pub(crate) fn new(fd: F) -> io::Result<Self> {
-        Self::watched(fd, Watch::Own)
+        Self::watched(fd, OpenFile::Own)
     }
 
     /// Like [`new`](Self::new), for an open file that may have other descriptors.
     pub(crate) fn duplicated(fd: F) -> io::Result<Self> {
-        Self::watched(fd, Watch::Duplicated)
+        Self::watched(fd, OpenFile::Duplicated)
     }
 
     /// Watches a descriptor, which counts as ready until a call would block.
-    fn watched(fd: F, watch: Watch) -> io::Result<Self> {
-        let registration = Registration::new(Readiness::READABLE | Readiness::WRITABLE)?;
-        let mut kernel = Self {
-            registration,
+    fn watched(fd: F, file: OpenFile) -> io::Result<Self> {
+        let kernel = Self {
+            registration: Registration::new(Readiness::READABLE | Readiness::WRITABLE)?,
             fd,
-            watch: Watch::None,
+            file,
+            is_watched: Cell::new(false),
         };
-        let runtime = kernel.registration.runtime();
-        let mut poller = runtime.poller.borrow_mut();
-        poller.add(kernel.fd.as_fd(), kernel.registration.token())?;
-        drop(poller);
-        runtime.trigger(TriggerState::SystemCall);
-        // Only from here on must dropping it end the watch.
-        kernel.watch = watch;
+        kernel.set_watched(true)?;
+        kernel.runtime().trigger(TriggerState::SystemCall);
         Ok(kernel)
     }
 
@@ -163,12 +191,14 @@ const BUFFER_BYTES: usize = 64 * 1024;
 
 impl<F: AsFd> Drop for Kernel<F> {
     fn drop(&mut self) {
+        if !self.is_watched.get() {
+            return;
+        }
         let mut poller = self.registration.runtime().poller.borrow_mut();
         // An error cannot be handled here, and a late event would find no source.
-        let _ = match self.watch {
-            Watch::None => Ok(()),
-            Watch::Own => poller.remove_closing(self.fd.as_fd()),
-            Watch::Duplicated => poller.remove(self.fd.as_fd()),
+        let _ = match self.file {
+            OpenFile::Own => poller.remove_closing(self.fd.as_fd()),
+            OpenFile::Duplicated => poller.remove(self.fd.as_fd()),
         };
     }
 }

@@ -6,20 +6,18 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::{io, mem};
 
-use softclock_core::{Clock, Instant, TriggerState};
+use softclock_core::{Clock, Instant};
 use softclock_linux::link::{Chunk, LongFrames, Pool, Received, Refused, XdpChannel, XdpChannels};
 use softclock_net::routes::Routes;
 use softclock_net::stack::{Ring, TcpListenerId};
 
 use super::queues::all;
 use super::ring::RingChannel;
-use crate::net::Kernel;
-use crate::net::registration::Registration;
+use super::taking::{Short, Taken, take};
+use crate::net::{Kernel, Watched};
 use crate::runtime::inner::Inner;
-use crate::runtime::sources::Direction;
 
 /// A ring of a stack with [`Architecture::NiLrp`](super::Architecture::NiLrp), with its counters since it was opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -194,32 +192,30 @@ impl Channels {
         rings
     }
 
-    /// Lets the next [`poll_receive`](Self::poll_receive) read each channel.
-    pub(super) fn assume_readable(&self) {
-        let common = self.common.iter().map(Kernel::registration);
-        common.for_each(Registration::assume_readable);
-        self.for_listeners(|ring| ring.channel.registration().assume_readable());
+    /// Calls `f` with each channel that the stack receives from.
+    pub(super) fn for_watched(&self, f: &mut dyn FnMut(&dyn Watched)) {
+        self.common.iter().for_each(|channel| f(channel));
+        self.for_listeners(|ring| f(&ring.channel));
     }
 
     /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each channel, so that each
-    /// has its turn. Pending if none has arrived.
-    pub(super) fn poll_receive(
+    /// has its turn.
+    pub(super) fn take_frames(
         &self,
-        cx: &Context<'_>,
         mut on_frame: impl FnMut(Instant, Result<Received, Refused>),
-    ) -> Poll<io::Result<usize>> {
+    ) -> io::Result<Taken> {
         let each = self.common.iter().map(|one| {
-            one.poll_call(cx, Direction::Read, TriggerState::Receive, |_| {
+            take(one, Short::Empty, |_| {
                 self.receive(one.descriptor().channel(), || {}, &mut on_frame)
             })
         });
-        let mut received = all(each);
+        let mut taken = all(each);
         self.for_listeners(|ring| {
-            let more = ring.poll_receive(self, cx, &mut on_frame);
-            let before = mem::replace(&mut received, Poll::Pending);
-            received = all([before, more].into_iter());
+            let more = ring.take_frames(self, &mut on_frame);
+            let before = mem::replace(&mut taken, Ok(Taken::default()));
+            taken = all([before, more].into_iter());
         });
-        received
+        taken
     }
 
     /// Passes a batch of frames of a channel to `on_frame`, and calls `on_taken` for each.
@@ -253,17 +249,15 @@ impl ListenerRing {
         self.channel.descriptor()
     }
 
-    fn poll_receive(
+    fn take_frames(
         &self,
         channels: &Channels,
-        cx: &Context<'_>,
         on_frame: &mut impl FnMut(Instant, Result<Received, Refused>),
-    ) -> Poll<io::Result<usize>> {
+    ) -> io::Result<Taken> {
         let ring = self.ring();
-        let receive = |_: BorrowedFd<'_>| {
+        take(&self.channel, Short::Empty, |_| {
             channels.receive(ring.channel(), || ring.on_taken(), &mut *on_frame)
-        };
-        (self.channel).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
+        })
     }
 
     /// Passes all frames that have arrived to `on_frame`. Call it after [`RingChannel::stop`]: then at most a few more

@@ -9,6 +9,7 @@ mod losses;
 mod members;
 mod news;
 mod rings;
+mod signals;
 mod tcp;
 mod transmit;
 mod wakeups;
@@ -23,6 +24,7 @@ use std::sync::{self, Arc};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use softclock_core::signalling::Policy;
 use softclock_core::{Clock, FireWindow, Instant, SourceId};
 use softclock_linux::link::{BATCH, Buffer, Claim, Link, LinkMonitor, Pool, Received, Refused};
 use softclock_linux::readiness::Readiness;
@@ -39,6 +41,7 @@ use super::open::HostParts;
 use super::received::{arrival, verification};
 use super::ring::RingChannel;
 use super::shared::{Shared, SharedSocket};
+use super::taking::Taken;
 use crate::net::common::Common;
 use crate::runtime::inner::Inner;
 use crate::time::Sleep;
@@ -48,6 +51,7 @@ use lanes::Group;
 use looks::Looks;
 use losses::Losses;
 use news::News;
+use signals::Signals;
 pub(super) use tcp::ends;
 use transmit::Unsent;
 use wakeups::Wakeups;
@@ -59,6 +63,8 @@ pub(super) struct Parts {
     pub(super) claim: Option<Claim>,
     /// Reports the end of the link, if the device does not.
     pub(super) monitor: Option<LinkMonitor>,
+    /// How the thread learns of frames.
+    pub(super) signalling: Policy,
     pub(super) stack: Stack<Buffer>,
     pub(super) capture: Option<Arc<Capture>>,
     /// If the stack shares the host's addresses.
@@ -86,6 +92,7 @@ pub(crate) struct Driver {
     /// The frames to take before a timeout is judged.
     backlog: Backlog,
     looks: Looks,
+    signals: Signals,
     /// The time for which the task of the driver has set its timer. Timers that are due before run in any turn before.
     armed: Cell<Instant>,
     /// The tasks that wait for the end.
@@ -115,8 +122,10 @@ impl Driver {
         };
         let watch = |monitor| News::watch(monitor, shared);
         let news = parts.monitor.map(watch).transpose()?;
+        let interface = Interface::watch(parts.opened)?;
+        let now = interface.runtime().clock.now();
         Ok(Rc::new(Self {
-            interface: Interface::watch(parts.opened)?,
+            interface,
             link: parts.link,
             _claim: parts.claim,
             stack: RefCell::new(parts.stack),
@@ -128,6 +137,7 @@ impl Driver {
             waker: RefCell::default(),
             backlog: Backlog::default(),
             looks: Looks::default(),
+            signals: Signals::new(parts.signalling, now),
             armed: Cell::new(Instant::FAR_FUTURE),
             ended: RefCell::default(),
             is_gone: Cell::new(false),
@@ -161,6 +171,7 @@ impl Driver {
             .each_turn
             .borrow_mut()
             .push(Rc::new(Wakeups(driver)));
+        self.start_looks();
         self.stack.borrow_mut().announce(runtime.clock.now());
         drop(crate::spawn_local(self.clone().run()));
         Ok(())
@@ -171,6 +182,7 @@ impl Driver {
         let mut sleep = pin!(crate::sleep_until(Instant::FAR_FUTURE));
         poll_fn(|cx| self.poll(cx, sleep.as_mut())).await;
         self.is_gone.set(true);
+        self.signals.cancel_look();
         self.post_end();
         self.leave_group();
         self.ended.take().into_iter().for_each(Waker::wake);
@@ -179,24 +191,26 @@ impl Driver {
     /// One turn: at most one batch of frames. The tasks that it makes ready run before the next, so that receivers keep
     /// up with what is demultiplexed for them; under overload, frames are lost in the device, before any work here.
     fn poll(&self, cx: &mut Context<'_>, mut sleep: Pin<&mut Sleep>) -> Poll<()> {
-        self.waker.replace(Some(cx.waker().clone()));
+        let is_known = |waker: &Waker| waker.will_wake(cx.waker());
+        if !self.waker.borrow().as_ref().is_some_and(is_known) {
+            self.waker.replace(Some(cx.waker().clone()));
+        }
         if self.poll_gone(cx).is_ready() {
             return Poll::Ready(());
         }
         self.look_at_group(self.interface.runtime().clock.now());
-        let received = self
-            .interface
-            .poll_receive(cx, |now, received| self.on_received(now, received));
-        let has_received = match received {
-            Poll::Ready(Err(error)) if self.interface.is_end(&self.link, &error) => {
-                return Poll::Ready(());
-            }
+        let taken = match self.receive() {
+            Err(error) if self.interface.is_end(&self.link, &error) => return Poll::Ready(()),
+            Ok(taken) => taken,
             // The link is down, or a frame cannot be received: more may come.
-            Poll::Ready(_) => true,
-            Poll::Pending => false,
+            Err(_) => Taken {
+                frames: 0,
+                has_more: true,
+            },
         };
         let now = self.interface.runtime().clock.now();
-        let has_received = self.take_handed(cx, now) || has_received;
+        let was_handed = self.take_handed(cx, now);
+        let has_received = taken.frames > 0 || was_handed;
         self.serve_members(cx, now);
         let quota = self.quota();
         let mut stack = self.stack.borrow_mut();
@@ -215,7 +229,8 @@ impl Driver {
         self.ask_for_neighbors();
         self.publish_counts(now, has_received);
         self.sort_woken();
-        let is_behind = has_received || has_more || processed == quota;
+        let is_behind =
+            taken.has_more || was_handed || has_more || processed == quota || !self.await_report();
         self.on_turn(!is_behind);
         if is_behind {
             cx.waker().wake_by_ref();
@@ -299,8 +314,8 @@ impl Driver {
 
     /// Wakes the task of the driver, which then looks at its timeouts and queues.
     fn wake(&self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
+        if let Some(waker) = &*self.waker.borrow() {
+            waker.wake_by_ref();
         }
     }
 

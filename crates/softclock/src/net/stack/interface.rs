@@ -12,8 +12,9 @@ use softclock_net::stack::Frame;
 
 use super::channels::Channels;
 use super::lane::LaneEnd;
-use super::queues::{Queues, all, poll_device};
-use crate::net::Kernel;
+use super::queues::{Queues, all, take_from};
+use super::taking::Taken;
+use crate::net::{Kernel, Watched};
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
@@ -98,7 +99,7 @@ impl Interface {
         }
     }
 
-    /// The most frames that one call of [`poll_receive`](Self::poll_receive) passes on, with those of the lane.
+    /// The most frames that one call of [`take_frames`](Self::take_frames) passes on, with those of the lane.
     pub(super) fn most_received(&self) -> usize {
         let others = self.queues().map_or(0, Queues::len);
         match self {
@@ -108,35 +109,84 @@ impl Interface {
     }
 
     /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each device, or of each
-    /// channel that the stack receives from. Pending if none has arrived. Frames of a lane are taken from
-    /// [`lane`](Self::lane).
-    pub(super) fn poll_receive(
+    /// channel that the stack receives from. Frames of a lane are taken from [`lane`](Self::lane). Passes no trigger
+    /// state.
+    ///
+    /// # Errors
+    /// Those of a device.
+    pub(super) fn take_frames(
         &self,
-        cx: &Context<'_>,
         mut on_frame: impl FnMut(Instant, Result<Received, Refused>),
-    ) -> Poll<io::Result<usize>> {
+    ) -> io::Result<Taken> {
         match self {
             Self::Devices(devices) => {
-                let first = poll_device(&devices.first, cx, &mut on_frame);
-                all([first, devices.others.poll_receive(cx, on_frame)].into_iter())
+                let first = take_from(&devices.first, &mut on_frame);
+                all([first, devices.others.take_frames(on_frame)].into_iter())
             }
-            Self::Channels(channels) => channels.poll_receive(cx, on_frame),
-            Self::Lane(lane) => match lane.is_closed() {
-                true => Poll::Ready(Err(io::ErrorKind::NetworkDown.into())),
-                false => lane.queues().poll_receive(cx, on_frame),
-            },
+            Self::Channels(channels) => channels.take_frames(on_frame),
+            Self::Lane(lane) => lane.queues().take_frames(on_frame),
         }
     }
 
-    /// Lets the next [`poll_receive`](Self::poll_receive) read each device, even if the poller has reported no frames.
-    pub(super) fn assume_readable(&self) {
+    /// Returns `NetworkDown` if the thread with the device has closed it.
+    pub(super) fn check_open(&self) -> io::Result<()> {
+        match self.lane().is_some_and(LaneEnd::is_closed) {
+            true => Err(io::ErrorKind::NetworkDown.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether there is a device; a lane may have none.
+    pub(super) fn has_devices(&self) -> bool {
+        match self {
+            Self::Devices(_) | Self::Channels(_) => true,
+            Self::Lane(lane) => lane.queues().len() > 0,
+        }
+    }
+
+    /// Whether the poller has reported frames that are not taken.
+    pub(super) fn is_reported(&self) -> bool {
+        let mut is_reported = false;
+        self.for_watched(&mut |device| {
+            is_reported |= device.registration().is_ready(Direction::Read);
+        });
+        is_reported
+    }
+
+    /// Lets the next report of frames wake `cx`. Returns false if there is one already.
+    pub(super) fn await_report(&self, cx: &Context<'_>) -> bool {
+        let mut is_awaited = true;
+        self.for_watched(&mut |device| {
+            is_awaited &= !device.registration().await_ready(cx, Direction::Read);
+        });
+        is_awaited
+    }
+
+    /// Lets reports of frames wake no task.
+    pub(super) fn forget_readers(&self) {
+        let forget = |device: &dyn Watched| device.registration().forget_waiters(Direction::Read);
+        self.for_watched(&mut |device| forget(device));
+    }
+
+    /// Ends or begins the poller's watch of the devices, see [`Watched::set_watched`].
+    pub(super) fn set_watched(&self, is_watched: bool) -> io::Result<()> {
+        let mut result = Ok(());
+        self.for_watched(&mut |device| {
+            if let Err(error) = device.set_watched(is_watched) {
+                result = Err(error);
+            }
+        });
+        result
+    }
+
+    fn for_watched(&self, f: &mut dyn FnMut(&dyn Watched)) {
         match self {
             Self::Devices(devices) => {
-                devices.first.registration().assume_readable();
-                devices.others.assume_readable();
+                f(&devices.first);
+                devices.others.for_watched(f);
             }
-            Self::Channels(channels) => channels.assume_readable(),
-            Self::Lane(lane) => lane.queues().assume_readable(),
+            Self::Channels(channels) => channels.for_watched(f),
+            Self::Lane(lane) => lane.queues().for_watched(f),
         }
     }
 

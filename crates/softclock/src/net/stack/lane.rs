@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
+use softclock_core::signalling::Counts;
 use softclock_linux::link::{BATCH, XdpQueue};
 use softclock_net::drops::DropReason;
 use softclock_net::link::LinkAddress;
@@ -133,6 +134,7 @@ impl Lane {
     fn end(&self) -> LaneCounts {
         let mut counts = self.counts();
         counts.tcp = counts.tcp.ended();
+        counts.soft_polling = 0;
         let mut state = self.state();
         // Other threads may refer to the lane until their next turns.
         state.is_closed = true;
@@ -284,6 +286,9 @@ pub(super) struct LaneCounts {
     pub(super) sent: u64,
     /// Those of them that the link refused.
     pub(super) refused: u64,
+    pub(super) signalling: Counts,
+    /// The threads that poll softly at present.
+    pub(super) soft_polling: u32,
 }
 
 impl LaneCounts {
@@ -293,6 +298,8 @@ impl LaneCounts {
         self.lost += more.lost;
         self.sent += more.sent;
         self.refused += more.refused;
+        self.signalling.add(&more.signalling);
+        self.soft_polling += more.soft_polling;
     }
 }
 

@@ -91,6 +91,7 @@ impl StackShare {
                 stack,
                 capture: self.0.capture.clone(),
                 host: None,
+                signalling: self.0.signalling,
             });
             driver
                 .and_then(|driver| driver.start())

@@ -59,6 +59,7 @@ mod random;
 mod received;
 mod ring;
 mod shared;
+mod taking;
 mod tcp;
 mod udp;
 
@@ -70,6 +71,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use softclock_core::signalling::{Counts, Policy};
 use softclock_linux::link::{ClaimError, DeviceError, Link};
 use softclock_net::stack::Settings;
 
@@ -187,6 +189,21 @@ pub struct StackOptions {
     /// assert_eq!(options.tcp.check(), Ok(()));
     /// ```
     pub tcp: TcpSettings,
+    /// How the threads of the stack learn of frames: by default each arrival wakes a thread that waits.
+    ///
+    /// A virtual link has no device interrupt: the wake-up of the thread stands for it. A thread that has work looks at
+    /// its devices by itself with policies that mask interrupts; how often depends on the policy and the load. Looks
+    /// cost no system call with AF_XDP, and one with TAP and AF_PACKET.
+    ///
+    /// ```
+    /// use softclock::net::stack::StackOptions;
+    /// use softclock::signalling::{LatencyBound, Policy, Quota};
+    ///
+    /// let mut options = StackOptions::new("eth0");
+    /// let bound = LatencyBound::default();
+    /// options.signalling = Policy::SoftPoll { quota: Quota::packets(5).unwrap(), bound };
+    /// ```
+    pub signalling: Policy,
     /// Writes the frames that the stack receives and sends to a file. `None`, the default, for no capture.
     ///
     /// The file has each frame with its time of arrival, or the time at which it is handed to the device, on the
@@ -218,6 +235,7 @@ impl StackOptions {
             listeners: 4,
             threads: 1,
             tcp: TcpSettings::default(),
+            signalling: Policy::Interrupt,
             capture: None,
         }
     }
@@ -411,6 +429,20 @@ pub struct StackReport {
     /// The rings that the stack itself receives from, with [`Architecture::NiLrp`]; those of sockets are not among
     /// them.
     pub rings: Vec<RingReport>,
+    /// How the stack's threads have learned of frames; `None` in the report of no stack.
+    pub signalling: Option<SignallingReport>,
+}
+
+/// How the threads of a stack learn of frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SignallingReport {
+    /// The policy of each thread.
+    pub policy: Policy,
+    /// The threads that poll softly at present: at soft events, with an interval that adapts.
+    pub soft_polling: u32,
+    /// The looks, interrupts and waits so far, and times, summed over the threads.
+    pub counts: Counts,
 }
 
 /// The frames that a thread has received and sent by the device, or by queues of its own.

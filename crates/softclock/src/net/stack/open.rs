@@ -80,6 +80,7 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
         stack,
         capture,
         host,
+        signalling: options.signalling,
     })
     .map_err(StackError::Watch)
 }

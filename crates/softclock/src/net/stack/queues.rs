@@ -11,12 +11,12 @@ use std::os::fd::AsFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use softclock_core::{Clock, Instant, TriggerState};
+use softclock_core::{Clock, Instant};
 use softclock_linux::link::{Device, Link, Received, Refused, XdpQueue};
 use softclock_wire::packet::Offload;
 
-use crate::net::Kernel;
-use crate::net::registration::Registration;
+use super::taking::{Short, Taken, take};
+use crate::net::{Kernel, Watched};
 use crate::runtime::sources::Direction;
 
 /// Some queues, watched by the current runtime. Changed only by the task of the driver, and not while it receives.
@@ -66,22 +66,19 @@ impl Queues {
         self.0.borrow().len()
     }
 
-    /// Lets the next [`poll_receive`](Self::poll_receive) read each queue.
-    pub(super) fn assume_readable(&self) {
+    /// Calls `f` with each queue.
+    pub(super) fn for_watched(&self, f: &mut dyn FnMut(&dyn Watched)) {
         let queues = self.0.borrow();
-        let each = queues.iter().map(|queue| queue.device.registration());
-        each.for_each(Registration::assume_readable);
+        queues.iter().for_each(|queue| f(&queue.device));
     }
 
-    /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each queue. Pending if none
-    /// has arrived.
-    pub(super) fn poll_receive(
+    /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each queue.
+    pub(super) fn take_frames(
         &self,
-        cx: &Context<'_>,
         mut on_frame: impl FnMut(Instant, Result<Received, Refused>),
-    ) -> Poll<io::Result<usize>> {
+    ) -> io::Result<Taken> {
         let queues = self.0.borrow();
-        let each = (queues.iter()).map(|queue| poll_device(&queue.device, cx, &mut on_frame));
+        let each = (queues.iter()).map(|queue| take_from(&queue.device, &mut on_frame));
         all(each)
     }
 
@@ -137,23 +134,29 @@ fn unwatched(device: Rc<Device>) -> Option<XdpQueue> {
 }
 
 /// Passes a batch of frames that a device has received to `on_frame`, with the time now.
-pub(super) fn poll_device<D: AsFd + Borrow<Device>>(
+pub(super) fn take_from<D: AsFd + Borrow<Device>>(
     device: &Kernel<D>,
-    cx: &Context<'_>,
     mut on_frame: impl FnMut(Instant, Result<Received, Refused>),
-) -> Poll<io::Result<usize>> {
-    device.poll_call(cx, Direction::Read, TriggerState::Receive, |_| {
+) -> io::Result<Taken> {
+    let receiving: &Device = device.descriptor().borrow();
+    let short = match receiving {
+        Device::Xdp(_) => Short::Empty,
+        Device::Packet(..) | Device::Tap(_) => Short::Unknown,
+    };
+    take(device, short, |_| {
         let now = device.runtime().clock.now();
-        let receiving: &Device = device.descriptor().borrow();
         receiving.receive(|received| on_frame(now, received))
     })
 }
 
-/// The sum of what has been received, if anything has, or an error.
-pub(super) fn all(each: impl Iterator<Item = Poll<io::Result<usize>>>) -> Poll<io::Result<usize>> {
-    each.fold(Poll::Pending, |before, received| match (before, received) {
-        (before, Poll::Pending) => before,
-        (Poll::Ready(Ok(before)), Poll::Ready(Ok(more))) => Poll::Ready(Ok(before + more)),
-        (_, received) => received,
-    })
+/// The sum of what devices have given, or an error. All of them are read in any case.
+pub(super) fn all(each: impl Iterator<Item = io::Result<Taken>>) -> io::Result<Taken> {
+    let mut taken = Ok(Taken::default());
+    for more in each {
+        taken = match (taken, more) {
+            (Ok(before), Ok(more)) => Ok(before.and(more)),
+            (Err(error), _) | (_, Err(error)) => Err(error),
+        };
+    }
+    taken
 }

@@ -15,6 +15,7 @@ use std::task::{Context, Poll, Waker};
 use std::{io, mem};
 
 use softclock_core::Instant;
+use softclock_core::signalling::Policy;
 use softclock_linux::link::{Chunk, Link, Transport, XdpChannels};
 use softclock_net::channel::Limits;
 use softclock_net::drops::DropReason;
@@ -45,6 +46,8 @@ pub(super) struct Shared {
     /// The channels of NI-LRP, to which each socket adds its own.
     channels: Option<Arc<XdpChannels>>,
     pub(super) capture: Option<Arc<Capture>>,
+    /// How threads learn of frames.
+    pub(super) signalling: Policy,
     bindings: Mutex<Bindings>,
     outgoing: Mutex<Outgoing>,
     returned: Mutex<Returned>,
@@ -71,6 +74,7 @@ pub(super) struct SharedParts {
     /// The channels of NI-LRP, to which each socket adds its own.
     pub(super) channels: Option<Arc<XdpChannels>>,
     pub(super) capture: Option<Arc<Capture>>,
+    pub(super) signalling: Policy,
     /// Begins the identifications of packets and the dynamic ports.
     pub(super) seed: u64,
 }
@@ -154,6 +158,7 @@ impl Shared {
             settings,
             channels: parts.channels,
             capture: parts.capture,
+            signalling: parts.signalling,
             bindings: Mutex::new(bindings),
             outgoing: Mutex::default(),
             returned: Mutex::new(Returned {

@@ -145,6 +145,7 @@ impl Driver {
         };
         let lost = self.losses.add_lost(more);
         let refused = self.losses.add_refused(self.interface.take_refused());
+        let signalling = self.signals.report(now);
         let stack = self.stack.borrow();
         let counts = stack.counts();
         lane.publish(LaneCounts {
@@ -161,6 +162,8 @@ impl Driver {
             lost,
             sent: counts.frames_sent,
             refused,
+            signalling: signalling.counts,
+            soft_polling: signalling.soft_polling,
         });
     }
 

@@ -64,8 +64,12 @@ impl Driver {
         let last = group.last_look();
         if backlog.is_taken() && begun.replace(last) != last {
             backlog.begin();
-            self.interface.assume_readable();
         }
+    }
+
+    /// Whether the frames that came before timeouts, of this thread or others, are taken. Until then each turn looks.
+    pub(super) fn is_caught_up(&self) -> bool {
+        self.backlog.is_taken() && self.looks.backlog.is_taken()
     }
 
     /// Records the end of a driver's turn, in which the frames of other threads were handed over. `is_empty`: the turn

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-use softclock_core::Instant;
+use softclock_core::{Clock, Instant};
 
 use super::Driver;
 use crate::net::stack::channels::{COMMON, Channels};
@@ -61,6 +61,7 @@ impl Driver {
         let more = self.interface.take_lost().ok();
         let mut lost = more.map(|more| self.losses.add_lost(more));
         self.count_members();
+        let mut signalling = self.signals.report(self.interface.runtime().clock.now());
         let stack = self.stack.borrow();
         let (mut counts, mut drops) = (stack.counts().clone(), stack.drops().clone());
         let mut tcp = stack.tcp_report();
@@ -78,6 +79,8 @@ impl Driver {
             counts.add_received(&lanes.received);
             drops.add(&lanes.received.drops);
             tcp.add(&lanes.tcp);
+            signalling.counts.add(&lanes.signalling);
+            signalling.soft_polling += lanes.soft_polling;
         }
         StackReport {
             counts,
@@ -85,6 +88,7 @@ impl Driver {
             lost,
             refused,
             capture: self.capture.as_ref().map(|capture| capture.report()),
+            signalling: Some(signalling),
             tcp,
             threads,
             rings: (self.interface.channels()).map_or_else(Vec::new, Channels::report),

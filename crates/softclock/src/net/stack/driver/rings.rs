@@ -42,7 +42,9 @@ impl Driver {
         let stack = self.stack.borrow();
         let local = stack.bound(id).ok_or(io::ErrorKind::NotConnected)?;
         let limit = stack.settings().channel.packets;
-        let ring = SocketRing::open(channels.all(), stack.routes(), local, limit)?;
+        let routes = stack.routes().clone();
+        drop(stack);
+        let ring = SocketRing::open(channels.all(), &routes, local, limit)?;
         if let Some(ring) = &ring {
             self.add_ring(id, ring.channel());
         }
@@ -100,8 +102,9 @@ impl Driver {
         let stack = self.stack.borrow();
         let local = stack.tcp_listener_local(id);
         let local = local.ok_or(io::ErrorKind::NotConnected)?;
-        channels.add_listener(id, stack.routes(), local)?;
+        let routes = stack.routes().clone();
         drop(stack);
+        channels.add_listener(id, &routes, local)?;
         // The driver has to wait for frames of the ring, too.
         self.wake();
         Ok(())

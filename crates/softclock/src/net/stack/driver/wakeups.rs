@@ -2,6 +2,8 @@
 
 use std::rc::Weak;
 
+use softclock_core::Instant;
+use softclock_core::signalling::Wait;
 use softclock_linux::readiness::Readiness;
 
 use super::Driver;
@@ -36,5 +38,16 @@ impl EachTurn for Wakeups {
 
     fn has_caught_up(&self) -> bool {
         self.0.upgrade().is_none_or(|driver| driver.has_caught_up())
+    }
+
+    fn before_wait(&self, now: Instant) -> Wait {
+        let driver = self.0.upgrade();
+        driver.map_or(Wait::UntilInterrupt, |driver| driver.before_wait(now))
+    }
+
+    fn after_wait(&self, now: Instant) {
+        if let Some(driver) = self.0.upgrade() {
+            driver.after_wait(now);
+        }
     }
 }
