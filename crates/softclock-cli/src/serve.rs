@@ -135,7 +135,7 @@ fn start(program: &Program, left: Vec<Inherited>) -> Result<Server, StartError> 
             options.tcp.log();
             server.stack(stack)
         }
-        None => server,
+        None => server.signalling(options.stack.policy()),
     };
     server.take_over(left)
 }

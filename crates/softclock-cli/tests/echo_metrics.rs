@@ -196,7 +196,12 @@ fn the_documents_list_the_metrics_of_the_page() {
     let samples = server.samples();
     let name = |key: &str| key.split_once('{').map_or(key, |(name, _)| name).to_owned();
     let is_own = |name: &String| {
-        let parts = ["softclock_stack_", "softclock_tcp_", "softclock_echo_"];
+        let parts = [
+            "softclock_stack_",
+            "softclock_signalling_",
+            "softclock_tcp_",
+            "softclock_echo_",
+        ];
         parts.iter().any(|part| name.starts_with(part))
     };
     let mut served: BTreeSet<_> = samples.keys().map(|key| name(key)).filter(is_own).collect();

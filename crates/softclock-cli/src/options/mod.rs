@@ -10,6 +10,7 @@ pub(crate) mod priority;
 mod proxy;
 mod serve;
 mod server;
+mod signalling;
 mod stack;
 mod tcp;
 mod upstream;

@@ -7,7 +7,9 @@ use softclock::net::stack::{
     Architecture, LinkAddress, Prefix, StackMechanism, StackOptions, Transport,
 };
 
-use super::PcapOptions;
+use softclock::signalling::{LatencyBound, Policy};
+
+use super::{PcapOptions, signalling};
 
 /// Options of a stack on an interface.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -38,6 +40,13 @@ pub(crate) struct StackArgs {
     /// When the stack demultiplexes and processes packets
     #[arg(long, value_name = "NAME", value_enum, default_value_t = ArchitectureName::SoftLrp)]
     pub(crate) architecture: ArchitectureName,
+
+    #[arg(long, value_name = "POLICY", default_value = "interrupt", value_parser = signalling::policy, help = signalling::HELP)]
+    pub(crate) signalling: Policy,
+
+    /// Longest time between two looks of soft-poll and automatic: 20us to 10ms
+    #[arg(long, value_name = "TIME", default_value = "100us", value_parser = signalling::latency)]
+    pub(crate) signalling_latency: LatencyBound,
 
     /// The capture of its frames.
     #[command(flatten)]
@@ -92,6 +101,11 @@ impl StackArgs {
         self.address.iter().filter_map(own)
     }
 
+    /// The policy, with its latency bound.
+    pub(crate) fn policy(&self) -> Policy {
+        self.signalling.with_bound(self.signalling_latency)
+    }
+
     /// The settings of a stack on the interface `dev`. If it shares the addresses of the host, it has these ports.
     pub(crate) fn options(&self, dev: String, ports: Vec<(Transport, u16)>) -> StackOptions {
         let mut options = StackOptions::new(dev);
@@ -110,6 +124,7 @@ impl StackArgs {
         options.host_ports = self.shares_host().then_some(ports);
         options.gateways.clone_from(&self.gateway);
         options.link_address = self.link_address;
+        options.signalling = self.policy();
         options.capture = self.pcap.settings();
         options
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_channel::{Receiver, Sender};
 use softclock::net::Inherited;
 use softclock::net::stack::{self, Stack, StackOptions, StackShare};
+use softclock::signalling::Policy;
 use softclock::{Mechanism, Runtime};
 
 use crate::error::StartError;
@@ -63,6 +64,15 @@ impl Builder {
     pub fn events(self, mechanism: Mechanism) -> Self {
         Self {
             runtime: self.runtime.events(mechanism),
+            ..self
+        }
+    }
+
+    /// Sets how the threads learn of the kernel's events. By default each event ends a wait.
+    #[must_use]
+    pub fn signalling(self, policy: Policy) -> Self {
+        Self {
+            runtime: self.runtime.signalling(policy),
             ..self
         }
     }
