@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use clap::{Args, Parser, Subcommand};
 use softclock::events::Mechanism;
+use softclock::signalling::Policy;
 use softclock_bench::experiments;
 use softclock_bench::lab::bridge::flows::Flows;
 use softclock_bench::lab::sleepers;
@@ -110,6 +111,9 @@ struct Proxy {
     /// Mechanism by which the event queue learns which sockets are ready.
     #[arg(long, value_name = "MECHANISM")]
     events: Mechanism,
+    /// How it learns of the kernel's events.
+    #[arg(long, value_name = "POLICY")]
+    signalling: Policy,
 }
 
 #[derive(Args)]
@@ -263,7 +267,7 @@ impl Pages {
 
 impl Proxy {
     fn execute(&self) -> Result<(), Failure> {
-        proxy(self.address, self.upstream, self.events)
+        proxy(self.address, self.upstream, self.events, self.signalling)
             .map_err(|error| failure(1, error.to_string()))
     }
 }

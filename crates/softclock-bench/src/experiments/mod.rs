@@ -9,6 +9,7 @@ pub mod lrp;
 pub mod pspacer;
 pub mod serve;
 pub mod servers;
+pub mod signalling;
 pub mod soft_timers;
 pub mod tcp;
 pub mod wan;
@@ -53,6 +54,7 @@ pub const ALL: &[&Experiment] = &[
     &tcp::serve::EXPERIMENT,
     &tcp::loss::EXPERIMENT,
     &tcp::cost::EXPERIMENT,
+    &signalling::load::EXPERIMENT,
     &wan::delay::EXPERIMENT,
     &burst::speed::EXPERIMENT,
     &serve::head::EXPERIMENT,

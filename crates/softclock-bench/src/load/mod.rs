@@ -1,4 +1,5 @@
-//! Load for HTTP servers: hot and cold clients, which *Event Delivery* (section 7) needs, and a [`closed_loop`].
+//! Load for HTTP servers: hot and cold clients, which *Event Delivery* (section 7) needs, a [`closed_loop`], and an
+//! [`open_loop`] from a processor of its own.
 //!
 //! - **Hot** clients ([`hot`]) send requests at a given rate however fast the server answers, as S-Clients do: an open
 //!   loop, in which a slow server has more requests outstanding. A request's latency counts from the time at which it
@@ -11,6 +12,7 @@ pub mod cold;
 mod command;
 mod exchange;
 pub mod hot;
+pub mod open_loop;
 mod progress;
 mod target;
 

@@ -183,6 +183,15 @@ impl Server {
         self.processes().into_iter().map(cpu_time).sum()
     }
 
+    /// Returns the time for which its threads have run so far, in nanoseconds. Unlike [`cpu_time`](Self::cpu_time), it is
+    /// exact.
+    ///
+    /// # Errors
+    /// The server has ended, or the kernel does not count (CONFIG_SCHED_INFO).
+    pub fn run_ns(&self) -> io::Result<u64> {
+        self.processes().into_iter().map(run_ns).sum()
+    }
+
     /// Returns the memory of its processes that is resident, in bytes.
     ///
     /// # Errors
@@ -260,6 +269,21 @@ pub(crate) fn cpu_time(id: u32) -> io::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat"))?;
     let ticks = cpu_ticks(&stat).ok_or(io::ErrorKind::InvalidData)?;
     Ok(Duration::from_secs(ticks) / clock_ticks_per_second() as u32)
+}
+
+/// Returns the run time of all threads of a process: the first number of `/proc/PID/task/TID/schedstat`.
+fn run_ns(id: u32) -> io::Result<u64> {
+    let of_thread = |thread: io::Result<fs::DirEntry>| {
+        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
+        let ns = text
+            .split_whitespace()
+            .next()
+            .and_then(|ns| ns.parse::<u64>().ok());
+        ns.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    };
+    fs::read_dir(format!("/proc/{id}/task"))?
+        .map(of_thread)
+        .sum()
 }
 
 /// Returns the resident memory of a process, in bytes.

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 
 use ::softclock::events::Mechanism;
 use ::softclock::fs::raise_descriptor_limit;
+use ::softclock::signalling::{LatencyBound, Policy, Wakeups};
 
 use crate::output::best_peer::{Better, Comparison};
 
@@ -15,6 +16,8 @@ use super::{Server, haproxy, nginx, softclock, version};
 pub enum ProxyKind {
     /// The proxy of `softclock proxy` with its defaults, in another process of this program.
     Softclock(Mechanism),
+    /// The same with epoll, and with looks of a loaded thread in place of waits: `--signalling automatic=deferred`.
+    SoftclockDeferred,
     /// nginx with one worker.
     Nginx,
     /// HAProxy with one thread.
@@ -25,11 +28,12 @@ pub enum ProxyKind {
 
 impl ProxyKind {
     /// All proxies that sleep while idle, in the order of tables.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Softclock(Mechanism::Select),
         Self::Softclock(Mechanism::Poll),
         Self::OURS,
         Self::IO_URING,
+        Self::SoftclockDeferred,
         Self::Nginx,
         Self::HaProxy,
     ];
@@ -47,6 +51,7 @@ impl ProxyKind {
             Self::Softclock(Mechanism::Poll) => "softclock, poll",
             Self::Softclock(Mechanism::Epoll) => "softclock, epoll",
             Self::Softclock(Mechanism::IoUring) => "softclock, io_uring",
+            Self::SoftclockDeferred => "softclock, epoll, deferred",
             Self::Nginx => "nginx",
             Self::HaProxy => "HAProxy",
             Self::HaProxyBusy => "HAProxy, busy-polling",
@@ -56,7 +61,7 @@ impl ProxyKind {
     /// Returns the program's Debian package, or `None` for softclock.
     pub fn package(self) -> Option<&'static str> {
         match self {
-            Self::Softclock(_) => None,
+            Self::Softclock(_) | Self::SoftclockDeferred => None,
             Self::Nginx => Some("nginx"),
             Self::HaProxy | Self::HaProxyBusy => Some("haproxy"),
         }
@@ -65,7 +70,9 @@ impl ProxyKind {
     /// Returns the version that the program prints, or `None` if it is not installed.
     pub fn version(self) -> Option<String> {
         match self {
-            Self::Softclock(_) => Some(env!("CARGO_PKG_VERSION").to_owned()),
+            Self::Softclock(_) | Self::SoftclockDeferred => {
+                Some(env!("CARGO_PKG_VERSION").to_owned())
+            }
             Self::Nginx => version(nginx::program(), "-v"),
             Self::HaProxy | Self::HaProxyBusy => {
                 let said = version(haproxy::program(), "-v")?;
@@ -88,7 +95,15 @@ impl ProxyKind {
         // Child processes inherit the limit.
         let descriptors = raise_descriptor_limit();
         Server::start(|address, directory| match self {
-            Self::Softclock(mechanism) => softclock::proxy_command(address, upstream, mechanism),
+            Self::Softclock(mechanism) => {
+                softclock::proxy_command(address, upstream, mechanism, Policy::Interrupt)
+            }
+            Self::SoftclockDeferred => {
+                let bound = LatencyBound::default();
+                let wakeups = Wakeups::Deferred;
+                let policy = Policy::Automatic { bound, wakeups };
+                softclock::proxy_command(address, upstream, Mechanism::Epoll, policy)
+            }
             Self::Nginx => nginx::proxy(address, upstream, descriptors, directory),
             Self::HaProxy => haproxy::proxy(address, upstream, descriptors, "", directory),
             Self::HaProxyBusy => {
@@ -98,12 +113,15 @@ impl ProxyKind {
     }
 }
 
-/// Compares softclock with epoll and with io_uring with the best peer.
+/// Compares softclock with epoll, with io_uring, and with looks in place of waits, with the best peer.
 pub const BESIDE_PEERS: Comparison = Comparison {
     is_ours: |variant| {
-        [ProxyKind::OURS, ProxyKind::IO_URING]
-            .map(ProxyKind::name)
-            .contains(&variant)
+        let ours = [
+            ProxyKind::OURS,
+            ProxyKind::IO_URING,
+            ProxyKind::SoftclockDeferred,
+        ];
+        ours.map(ProxyKind::name).contains(&variant)
     },
     is_peer: |variant| !variant.starts_with("softclock"),
     better: |_| Some(Better::Less),

@@ -16,6 +16,7 @@ use ::softclock::events::Mechanism;
 use ::softclock::fs::raise_descriptor_limit;
 use ::softclock::net::stack::{Architecture, LinkAddress, Prefix, StackMechanism, StackOptions};
 use ::softclock::net::{TcpListener, UdpSocket};
+use ::softclock::signalling::{LatencyBound, Policy};
 use clap::Args;
 use softclock_http::{Proxy, ProxyOptions, Served, Server, Settings, Site};
 
@@ -60,6 +61,12 @@ pub struct StackArguments {
     /// The most bytes that a connection buffers to send; without it, the default.
     #[arg(long, requires = "dev")]
     pub send_buffer: Option<u32>,
+    /// How it learns of frames; without it, the default.
+    #[arg(long, requires = "dev")]
+    pub signalling: Option<Policy>,
+    /// The latency bound of the policy, in microseconds.
+    #[arg(long, requires = "signalling")]
+    pub signalling_latency: Option<u64>,
 }
 
 impl StackArguments {
@@ -75,6 +82,11 @@ impl StackArguments {
         options.architecture = self.architecture.unwrap_or_default();
         if let Some(bytes) = self.send_buffer {
             options.tcp.connection.send.most_buffer = bytes;
+        }
+        if let Some(policy) = self.signalling {
+            let bound = self.signalling_latency.map(Duration::from_micros);
+            let bound = bound.and_then(|bound| LatencyBound::new(bound).ok());
+            options.signalling = policy.with_bound(bound.unwrap_or_default());
         }
         Some(options)
     }
@@ -105,6 +117,15 @@ impl StackArguments {
             "send-buffer",
             self.send_buffer.map(|bytes| bytes.to_string()),
         );
+        add(
+            "signalling",
+            self.signalling.map(|policy| policy.to_string()),
+        );
+        let bound = self.signalling.and_then(|policy| policy.bound());
+        add(
+            "signalling-latency",
+            bound.map(|bound| (bound.as_ns() / 1_000).to_string()),
+        );
         if self.packet {
             words.push("--packet".to_owned());
         }
@@ -128,11 +149,13 @@ pub(super) fn proxy_command(
     address: SocketAddr,
     upstream: SocketAddr,
     mechanism: Mechanism,
+    signalling: Policy,
 ) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["proxy", &address.to_string(), &upstream.to_string()])
-        .args(["--events", mechanism.name()]);
+        .args(["--events", mechanism.name()])
+        .args(["--signalling", &signalling.to_string()]);
     Ok(command)
 }
 
@@ -177,11 +200,13 @@ pub fn proxy(
     address: SocketAddr,
     upstream: SocketAddr,
     mechanism: Mechanism,
+    signalling: Policy,
 ) -> Result<(), Box<dyn Error>> {
     let upstream = format!("http://{upstream}").parse()?;
     let proxy = Proxy::new(vec![upstream], ProxyOptions::default())?;
     let server = Server::with(settings(proxy.into(), address)?)
         .events(mechanism)
+        .signalling(signalling)
         .bind()?;
     run(server, || {});
     Ok(())

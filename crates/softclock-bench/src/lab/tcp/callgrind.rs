@@ -103,6 +103,8 @@ impl Counted {
                 packet: false,
                 architecture: None,
                 send_buffer: None,
+                signalling: None,
+                signalling_latency: None,
             };
             command.args(stack.to_words());
         }

@@ -70,6 +70,8 @@ impl FarServer {
                     packet: false,
                     architecture: Some(Architecture::SoftLrp),
                     send_buffer: Some(MOST_BUFFER),
+                    signalling: None,
+                    signalling_latency: None,
                 };
                 command.args(stack.to_words());
             }

@@ -27,7 +27,7 @@ pub use far::{FarServer, FarStack};
 pub use files::{File, PAPERS, SMALL, write_files};
 pub use idle::IdleClients;
 pub use recovery::Recovery;
-pub use stage::{Load, Memory, Sample, Stage};
+pub use stage::{Load, Memory, Offered, Sample, Stage};
 pub use subject::{Carrier, PORT, Placement, SILENT_PORT, Subject};
 
 use softclock::fs::raise_descriptor_limit;

@@ -15,6 +15,7 @@ use super::subject::{PORT, SILENT_PORT, Subject};
 use crate::lab::frames::Ends;
 use crate::lab::lrp::{Link, Network};
 use crate::load::closed_loop::{self, Outcome, Target, response_bytes};
+use crate::load::open_loop::{self, Answered};
 use crate::measure::busy::IdleTime;
 use crate::measure::processors::pin;
 use crate::servers::Server;
@@ -158,13 +159,38 @@ impl Stage {
         measured?
     }
 
-    fn measure(&self, load: &Load) -> io::Result<Sample> {
-        let target = Target {
+    /// Sends `rate` requests a second at random times, from the clients' processor, which they keep busy.
+    ///
+    /// # Errors
+    /// Those of the load.
+    pub fn offer(&self, load: &Load, rate: f64, seed: u64) -> io::Result<Offered> {
+        let offered = || {
+            pin(self.network.processors.clients);
+            let target = self.target(load);
+            let processor = self.network.processors.server.unwrap_or_default();
+            let mut idle = None;
+            let begin = || {
+                idle = Some(IdleTime::now(processor)?);
+                Ok(())
+            };
+            let answered = open_loop::run(&target, rate, load.slice, seed, begin)?;
+            let busy = idle.map_or(Ok(Duration::ZERO), |idle| idle.busy())?;
+            Ok(Offered { answered, busy })
+        };
+        self.network.clients.inside(offered)?
+    }
+
+    fn target<'a>(&self, load: &Load) -> Target<'a> {
+        Target {
             address: self.address().into(),
             path: load.file.path,
             connections: load.connections,
             keep_alive: load.keep_alive,
-        };
+        }
+    }
+
+    fn measure(&self, load: &Load) -> io::Result<Sample> {
+        let target = self.target(load);
         let response = response_bytes(&target)?;
         let processor = self.network.processors.server.unwrap_or_default();
         let (idle, begun) = (IdleTime::now(processor)?, OnceCell::new());
@@ -176,6 +202,22 @@ impl Stage {
             busy: idle.busy()?,
             outcome,
         })
+    }
+}
+
+/// The results of requests at a given rate.
+#[derive(Clone, Debug)]
+pub struct Offered {
+    /// The clients' results.
+    pub answered: Answered,
+    /// The time for which the server's processor was busy.
+    pub busy: Duration,
+}
+
+impl Offered {
+    /// Returns the processor time of a request, in seconds.
+    pub fn busy_per_request(&self) -> f64 {
+        self.busy.as_secs_f64() / self.answered.responses.max(1) as f64
     }
 }
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use softclock::fs::raise_descriptor_limit;
+use softclock::signalling::Policy;
 use softclock_net::link::LinkAddress;
 use softclock_net::stack::Architecture;
 
@@ -18,6 +19,8 @@ use crate::servers::{StackArguments, softclock_command, version};
 pub enum Subject {
     /// The server of `softclock serve` on a stack of its own.
     Stack(Architecture, Carrier),
+    /// The same with SOFT-LRP by AF_XDP, with a policy of signalling.
+    Signalled(Policy),
     /// The same server on the kernel.
     Kernel(Placement),
     /// nginx, with a method of sending files.
@@ -62,6 +65,7 @@ impl Subject {
                     carrier.name()
                 )
             }
+            Self::Signalled(policy) => format!("softclock, own stack, {policy}"),
             Self::Kernel(placement) => format!("softclock, kernel, {}", placement.name()),
             Self::Nginx(of, placement) => format!("nginx, {}, {}", files(of), placement.name()),
             Self::GuardedKernel(placement) => {
@@ -80,7 +84,7 @@ impl Subject {
 
     /// Returns whether its connections have descriptors, which are limited.
     pub fn uses_descriptors(self) -> bool {
-        !matches!(self, Self::Stack(..))
+        !matches!(self, Self::Stack(..) | Self::Signalled(_))
     }
 
     /// Returns the programs that are missing, as the end of a sentence.
@@ -96,7 +100,7 @@ impl Subject {
             )),
         };
         match self {
-            Self::Stack(..) | Self::Kernel(_) => Ok(()),
+            Self::Stack(..) | Self::Signalled(_) | Self::Kernel(_) => Ok(()),
             Self::Nginx(..) => needs(nginx::program(), "-v", "nginx"),
             Self::GuardedKernel(_) => needs("nft", "--version", "nftables"),
             Self::GuardedNginx(files, placement) => {
@@ -109,7 +113,7 @@ impl Subject {
     /// Returns the address at which the server answers.
     pub fn address(self) -> Ipv4Addr {
         match self {
-            Self::Stack(..) => STACK_ADDRESS,
+            Self::Stack(..) | Self::Signalled(_) => STACK_ADDRESS,
             _ => Link::Server.address(),
         }
     }
@@ -117,7 +121,7 @@ impl Subject {
     /// Returns its address on the link.
     pub fn link_address(self) -> LinkAddress {
         match self {
-            Self::Stack(..) => STACK_LINK_ADDRESS,
+            Self::Stack(..) | Self::Signalled(_) => STACK_LINK_ADDRESS,
             _ => Link::Server.link_address(),
         }
     }
@@ -125,7 +129,7 @@ impl Subject {
     /// Returns whether it can hold this number of connections if a process may have so many descriptors.
     pub fn holds(self, connections: usize, descriptors: u64) -> bool {
         match self {
-            Self::Stack(..) | Self::Nginx(..) | Self::GuardedNginx(..) => true,
+            Self::Stack(..) | Self::Signalled(_) | Self::Nginx(..) | Self::GuardedNginx(..) => true,
             Self::Kernel(_) | Self::GuardedKernel(_) => {
                 connections as u64 + OTHER_DESCRIPTORS <= descriptors
             }
@@ -144,20 +148,15 @@ impl Subject {
         let address = SocketAddr::from((self.address(), PORT));
         match self {
             Self::Stack(architecture, carrier) => {
-                let stack = StackArguments {
-                    dev: Some(network.name(Link::Server)),
-                    stack_address: format!("{STACK_ADDRESS}/24").parse().ok(),
-                    link_address: Some(STACK_LINK_ADDRESS),
-                    gateway: Some(IpAddr::V4(Link::Clients.address())),
-                    packet: carrier == Carrier::Packet,
-                    architecture: Some(architecture),
-                    send_buffer: None,
-                };
-                let mut command = softclock_command(Some(root), address)?;
-                let silent = SocketAddr::from((self.address(), SILENT_PORT));
-                command.args(["--silent", &silent.to_string()]);
-                command.args(stack.to_words());
-                Ok(command)
+                let mut stack = stack_arguments(network);
+                stack.packet = carrier == Carrier::Packet;
+                stack.architecture = Some(architecture);
+                on_stack(root, address, &stack)
+            }
+            Self::Signalled(policy) => {
+                let mut stack = stack_arguments(network);
+                stack.signalling = Some(policy);
+                on_stack(root, address, &stack)
             }
             Self::Kernel(_) | Self::GuardedKernel(_) => softclock_command(Some(root), address),
             Self::Nginx(files, _) | Self::GuardedNginx(files, _) => {
@@ -193,7 +192,7 @@ impl Subject {
     pub(super) fn place(self, network: &Network) -> io::Result<()> {
         let processor = network.processors.server;
         match self {
-            Self::Stack(_, Carrier::Xdp) => {
+            Self::Stack(_, Carrier::Xdp) | Self::Signalled(_) => {
                 network.thread_napi(Link::Server, processor, Level::Nice(0))
             }
             Self::Stack(_, Carrier::Packet) => network.steer(Link::Server, processor),
@@ -228,6 +227,29 @@ impl Placement {
             Self::ThreadedNapi => "threaded NAPI",
         }
     }
+}
+
+fn stack_arguments(network: &Network) -> StackArguments {
+    StackArguments {
+        dev: Some(network.name(Link::Server)),
+        stack_address: format!("{STACK_ADDRESS}/24").parse().ok(),
+        link_address: Some(STACK_LINK_ADDRESS),
+        gateway: Some(IpAddr::V4(Link::Clients.address())),
+        packet: false,
+        architecture: None,
+        send_buffer: None,
+        signalling: None,
+        signalling_latency: None,
+    }
+}
+
+/// The command of the server on its own stack, which also listens in vain.
+fn on_stack(root: &Path, address: SocketAddr, stack: &StackArguments) -> io::Result<Command> {
+    let mut command = softclock_command(Some(root), address)?;
+    let silent = SocketAddr::new(address.ip(), SILENT_PORT);
+    command.args(["--silent", &silent.to_string()]);
+    command.args(stack.to_words());
+    Ok(command)
 }
 
 /// Makes nft answer the SYNs to the server's ports, with the settings of its wiki.

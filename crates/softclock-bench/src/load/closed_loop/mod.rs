@@ -9,6 +9,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+pub(super) use own::request;
 pub use own::response_bytes;
 
 /// A generator of closed-loop load.

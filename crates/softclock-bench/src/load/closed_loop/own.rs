@@ -31,7 +31,8 @@ pub fn response_bytes(target: &Target<'_>) -> io::Result<usize> {
     measure_response(&TcpStream::connect(target.address)?, &request(target))
 }
 
-fn request(target: &Target<'_>) -> Vec<u8> {
+/// Returns the request of a client.
+pub(in crate::load) fn request(target: &Target<'_>) -> Vec<u8> {
     let close = if target.keep_alive {
         ""
     } else {
