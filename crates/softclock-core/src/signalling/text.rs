@@ -170,7 +170,7 @@ mod tests {
                 "clocked=3ms",
                 "the period of clocked looks must be from 20us to 2ms",
             ),
-            ("clocked=5", "a time needs a unit: 5s, 5ms or 5us"),
+            ("clocked=5", "a time needs a unit: 5us, 5ms or 5s"),
             ("poll=1", "poll takes no value"),
             ("automatic=soon", "write automatic or automatic=deferred"),
             (
