@@ -5,6 +5,7 @@
 //! - [`clock`]: reads the processor's counter on the scale of CLOCK_MONOTONIC, and the kernel's other clocks.
 //! - [`alarm`]: the backup timer and deadline alarms, and the handlers that may run inside their signals.
 //! - [`bpf`]: loads BPF programs and attaches them to sockets and links.
+//! - [`busy_poll`]: the kernel's receive work for a device inside the calls of the threads that wait for its frames.
 //! - [`directory`]: lists the files in a directory.
 //! - [`mod@file`]: opens and reads files below a directory, without waiting for the disk if the data is cached.
 //! - [`handover`]: passes listening sockets to the process that replaces this one.
@@ -30,6 +31,7 @@ pub mod alarm;
 #[cfg(feature = "count-allocations")]
 pub mod allocations;
 pub mod bpf;
+pub mod busy_poll;
 #[cfg(feature = "experiments")]
 pub mod child;
 pub mod clock;

@@ -16,12 +16,14 @@ use std::fs::OpenOptions;
 use std::io;
 use std::mem::zeroed;
 use std::os::fd::{AsFd, AsRawFd};
+use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags};
 use rustix::net::{AddressFamily, SocketType};
 
 use crate::alarm::cpu_clock_timer as timer;
 use crate::bpf::{Instruction, Program, ProgramKind, TC_ACT_OK};
+use crate::busy_poll::{self, BusyPoll};
 use crate::readiness::IoUring;
 
 /// Probes for a POSIX timer on the calling thread's processor time, which the backup timer needs.
@@ -75,6 +77,29 @@ pub fn cached_reads(file: impl AsFd) -> io::Result<()> {
 /// forbid it.
 pub fn io_uring() -> io::Result<()> {
     IoUring::new().map(drop)
+}
+
+/// Probes for busy polling by an epoll (Linux 6.9).
+pub fn epoll_busy_poll() -> io::Result<()> {
+    let epoll = epoll::create(CreateFlags::CLOEXEC)?;
+    busy_poll::epoll::set(epoll.as_fd(), BusyPoll::of(Duration::from_micros(1)))
+}
+
+/// Probes for busy polling by an io_uring (Linux 6.9).
+pub fn io_uring_busy_poll() -> io::Result<()> {
+    let ring = IoUring::new()?;
+    ring.set_busy_poll(BusyPoll::of(Duration::from_micros(1)))
+}
+
+/// Probes for busy polling by an AF_XDP socket that keeps interrupts masked (Linux 5.11).
+pub fn xdp_busy_poll() -> io::Result<()> {
+    let family = AddressFamily::from_raw(libc::AF_XDP as u16);
+    let socket = rustix::net::socket(family, SocketType::RAW, None)?;
+    let polling = BusyPoll {
+        is_preferred: true,
+        ..BusyPoll::of(Duration::from_micros(1))
+    };
+    busy_poll::socket::set(socket.as_fd(), polling)
 }
 
 /// Probes for an AF_XDP socket, through which frames bypass the kernel's network stack.
@@ -155,9 +180,12 @@ mod tests {
                 xdp_program(),
                 ingress_program(),
                 tun_device(),
+                epoll_busy_poll(),
+                io_uring_busy_poll(),
+                xdp_busy_poll(),
             ]
         };
-        let names = |errors: [io::Result<()>; 7]| errors.map(|e| e.err().map(|e| e.kind()));
+        let names = |errors: [io::Result<()>; 10]| errors.map(|e| e.err().map(|e| e.kind()));
         let first = names(optional());
         assert_eq!(first, names(optional()));
     }

@@ -1,7 +1,7 @@
-//! Exclusive claims: a link belongs to at most one bridge at a time.
+//! Exclusive claims: a link belongs to at most one bridge or stack at a time, and so does the delay of its interrupts.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::io::Errno;
 use rustix::net::{
@@ -16,7 +16,7 @@ use super::Link;
 /// belong to a network namespace. A process that fails to bind the name connects to the socket and so learns the
 /// holder's id.
 #[derive(Debug)]
-pub struct Claim(#[expect(dead_code, reason = "held for its end")] OwnedFd);
+pub struct Claim(OwnedFd);
 
 /// Why a link cannot be claimed.
 #[derive(Debug)]
@@ -34,9 +34,30 @@ impl Claim {
     /// [`ClaimError::Held`] if the link is claimed, also if by this process; [`ClaimError::Io`] if the socket cannot be
     /// created.
     pub fn to(link: &Link) -> Result<Self, ClaimError> {
+        Self::named("bridge", link)
+    }
+
+    /// Claims the delay of a link's interrupts, which another process than that of the bridge or stack may set.
+    pub(super) fn to_interrupts(link: &Link) -> Result<Self, ClaimError> {
+        Self::named(INTERRUPTS, link)
+    }
+
+    /// The process that has claimed the delay of a link's interrupts, as in [`ClaimError::Held`]; `None` if there is no
+    /// such claim.
+    pub(super) fn holder_of_interrupts(link: &Link) -> Option<Option<u32>> {
+        let address = address(INTERRUPTS, link).ok()?;
+        let socket = new_socket().ok()?;
+        match connect(&socket, &address) {
+            Err(Errno::CONNREFUSED) => None,
+            Ok(()) => Some(peer_of(&socket)),
+            // The queue of connections is full.
+            Err(_) => Some(None),
+        }
+    }
+
+    fn named(purpose: &str, link: &Link) -> Result<Self, ClaimError> {
         let failed = |error: Errno| ClaimError::Io(error.into());
-        let name = format!("softclock/bridge/{}", link.index());
-        let address = SocketAddrUnix::new_abstract_name(name.as_bytes()).map_err(failed)?;
+        let address = address(purpose, link).map_err(failed)?;
         let socket = new_socket().map_err(failed)?;
         match bind(&socket, &address) {
             Err(Errno::ADDRINUSE) => Err(ClaimError::Held(holder(&address))),
@@ -50,17 +71,35 @@ impl Claim {
     }
 }
 
+impl AsFd for Claim {
+    /// The socket: the claim lasts until all duplicates of it are closed, those that a child process inherits included.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn address(purpose: &str, link: &Link) -> Result<SocketAddrUnix, Errno> {
+    let name = format!("softclock/{purpose}/{}", link.index());
+    SocketAddrUnix::new_abstract_name(name.as_bytes())
+}
+
 /// Creates the socket. It is nonblocking, since the holder accepts no connections and the queue may be full.
 fn new_socket() -> Result<OwnedFd, Errno> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
 }
 
-/// The id of the process that listens at `address` (SO_PEERCRED, unix(7)). `None` if it is in another process
-/// namespace, or if the queue of connections is full.
+/// The id of the process that listens at `address`. `None` if it is in another process namespace, or if the queue of
+/// connections is full.
 fn holder(address: &SocketAddrUnix) -> Option<u32> {
     let socket = new_socket().ok()?;
     connect(&socket, address).ok()?;
+    peer_of(&socket)
+}
+
+/// The id of the process that listens at the other end of a connection (SO_PEERCRED, unix(7)). `None` if it is in another
+/// process namespace.
+fn peer_of(socket: &OwnedFd) -> Option<u32> {
     let mut peer = libc::ucred {
         pid: 0,
         uid: 0,
@@ -80,6 +119,9 @@ fn holder(address: &SocketAddrUnix) -> Option<u32> {
     let pid = u32::try_from(peer.pid).ok().filter(|&pid| pid > 0);
     pid.filter(|_| result == 0)
 }
+
+/// The purpose of claims to the delay of interrupts.
+const INTERRUPTS: &str = "interrupts";
 
 /// The length of the queue of connections. Each failed claim leaves one in it until the claim ends; beyond that, failed
 /// claims do not learn the holder's id.

@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink};
 use rustix::net::{recv, send, socket_with};
@@ -61,6 +61,11 @@ impl Family {
         self.exchange(command, REQUEST | DUMP, attributes)
     }
 
+    /// The bytes of a request without an acknowledgement, to be written to the [socket](Self::as_fd) later.
+    pub(super) fn written(&self, command: u8, attributes: &[Attribute]) -> Vec<u8> {
+        message(self.id, REQUEST, &[command, VERSION, 0, 0], attributes)
+    }
+
     fn exchange(
         &self,
         command: u8,
@@ -82,6 +87,12 @@ impl Family {
                 }
             }
         }
+    }
+}
+
+impl AsFd for Family {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }
 

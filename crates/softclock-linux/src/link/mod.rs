@@ -9,6 +9,7 @@
 //! - [`Tap`]: a TAP device, whose frames are exchanged with the host.
 //! - [`HostNeighbors`]: the host's neighbors on a link, for a stack that shares the host's addresses.
 //! - [`LinkMonitor`]: the end of a link, and changes of the host's addresses on it.
+//! - [`DelayedInterrupts`]: a delay of a link's interrupts, undone also if the process is killed.
 //! - [`Device`]: a link by AF_PACKET or AF_XDP, or a TAP device. Takes the link's frames from the host, or shares the
 //!   link with it.
 //!
@@ -25,12 +26,11 @@ mod buffer;
 mod cable;
 mod claim;
 mod device;
-#[cfg(feature = "experiments")]
 mod generic_netlink;
 mod host;
+mod interrupts;
 mod long_frames;
 mod monitor;
-#[cfg(feature = "experiments")]
 mod napi;
 mod netlink;
 mod packet_socket;
@@ -54,6 +54,7 @@ pub use buffer::{Buffer, Pool};
 pub use claim::{Claim, ClaimError};
 pub use device::{Device, DeviceError, DeviceFailure};
 pub use host::{HostNeighbors, reserve_port};
+pub use interrupts::{DelayError, DelayMeans, DelayedInterrupts, InterruptDelay, InterruptDelays};
 pub use long_frames::LongFrames;
 pub use monitor::{LinkChange, LinkMonitor};
 pub use packet_socket::PacketSocket;

@@ -1,120 +1,173 @@
 //! The receive work of a link (NAPI, Documentation/networking/napi.rst), by generic netlink's family `netdev`.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
-use super::Link;
 use super::generic_netlink::Family;
-use super::netlink::Attribute;
+use super::netlink::{Attribute, Reply};
+use super::{InterruptDelay, Link};
 
-/// The kernel's instance of receive work for a queue of a link. Settings made here end with the instance; for veth,
-/// that is when its XDP program is detached.
+/// The kernel's instances of receive work of a link, or of one of its queues. Settings made here end with the instance;
+/// for veth, that is when its XDP program is detached.
 #[derive(Debug)]
-pub(super) struct Napi {
-    id: u32,
+pub(super) struct Instances {
     family: Family,
+    ids: Vec<u32>,
 }
 
-/// The part of an instance's settings that delays interrupts.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Deferral {
-    /// The number of times in a row that the work ends without frames before interrupts are enabled.
-    pub(super) rounds: u32,
-    /// The time after which the work runs by itself.
-    pub(super) timeout: Duration,
-}
+impl Instances {
+    /// Finds the instances of a link's receive queues: those that the driver reports for the queues, or all of the link
+    /// if it reports none.
+    ///
+    /// # Errors
+    /// `NotFound` if the link has none, as veth without an XDP program and without GRO; `Unsupported` for kernels that do
+    /// not list them.
+    pub(super) fn of_link(link: &Link) -> io::Result<Self> {
+        let family = Family::named(c"netdev")?;
+        let receiving = receiving_ids(&family, link);
+        let ids = all_ids(&family, link)?;
+        let ids = ids
+            .into_iter()
+            .filter(|id| receiving.is_empty() || receiving.contains(id));
+        Self::of(family, ids.collect())
+    }
 
-impl Napi {
     /// Finds the instance of a link's receive queue: the one that the driver reports for the queue, or the only one of
     /// a link with one queue.
     ///
     /// # Errors
-    /// `NotFound` if the link has none, as veth without an XDP program, or it cannot be told which is the queue's;
-    /// `Unsupported` for kernels before 6.13.
+    /// Those of [`of_link`](Self::of_link); `NotFound` also if it cannot be told which is the queue's.
+    #[cfg(any(test, feature = "experiments"))]
     pub(super) fn of_queue(link: &Link, queue: u32) -> io::Result<Self> {
         let family = Family::named(c"netdev")?;
-        let id = match id_by_queue(&family, link, queue) {
-            Some(id) => id,
-            None => only_id(&family, link)?,
-        };
-        Ok(Self { id, family })
+        if let Some(id) = id_by_queue(&family, link, queue) {
+            return Self::of(family, vec![id]);
+        }
+        let ids = all_ids(&family, link)?;
+        Self::of(family, if ids.len() == 1 { ids } else { Vec::new() })
     }
 
-    /// The kernel's number of the instance, which identifies it in all network namespaces.
-    pub(super) const fn id(&self) -> u32 {
-        self.id
+    fn of(family: Family, ids: Vec<u32>) -> io::Result<Self> {
+        match ids.is_empty() {
+            true => Err(io::ErrorKind::NotFound.into()),
+            false => Ok(Self { family, ids }),
+        }
     }
 
-    /// Reads how interrupts are delayed.
+    /// The kernel's numbers of the instances, which identify them in all network namespaces.
+    pub(super) fn ids(&self) -> &[u32] {
+        &self.ids
+    }
+
+    /// Reads how an instance's interrupts are delayed.
     ///
     /// # Errors
-    /// `ENOENT` if the instance has ended.
-    pub(super) fn deferral(&self) -> io::Result<Deferral> {
-        let asked = [Attribute::u32(NAPI_ID, self.id)];
-        let replies = self.family.request(NAPI_GET, &asked)?;
+    /// `ENOENT` if the instance has ended; `Unsupported` for kernels before 6.13.
+    pub(super) fn delay(&self, id: u32) -> io::Result<InterruptDelay> {
+        let replies = self
+            .family
+            .request(NAPI_GET, &[Attribute::u32(NAPI_ID, id)])?;
         let value = |name| {
             let found = replies.first().and_then(|reply| reply.number(name));
             found.ok_or(io::Error::from(io::ErrorKind::Unsupported))
         };
-        Ok(Deferral {
+        Ok(InterruptDelay {
             rounds: value(DEFER_HARD_IRQS)? as u32,
             timeout: Duration::from_nanos(value(GRO_FLUSH_TIMEOUT)?),
+            suspension: Duration::from_nanos(value(IRQ_SUSPEND_TIMEOUT)?),
         })
     }
 
-    /// Sets how interrupts are delayed.
+    /// Sets how an instance's interrupts are delayed.
     ///
     /// # Errors
     /// `ENOENT` if the instance has ended; `PermissionDenied` without CAP_NET_ADMIN; `Unsupported` for kernels before
     /// 6.13.
-    pub(super) fn set_deferral(&self, to: Deferral) -> io::Result<()> {
-        let timeout = u64::try_from(to.timeout.as_nanos()).unwrap_or(u64::MAX);
-        let settings = [
-            Attribute::u32(NAPI_ID, self.id),
-            Attribute::u32(DEFER_HARD_IRQS, to.rounds),
-            Attribute::uint(GRO_FLUSH_TIMEOUT, timeout),
-        ];
-        self.family.request(NAPI_SET, &settings).map(drop)
+    pub(super) fn set_delay(&self, id: u32, to: InterruptDelay) -> io::Result<()> {
+        self.family.request(NAPI_SET, &settings(id, to)).map(drop)
+    }
+
+    /// The bytes that set an instance's delay when they are written to the descriptor of `self`.
+    pub(super) fn written(&self, id: u32, to: InterruptDelay) -> Vec<u8> {
+        self.family.written(NAPI_SET, &settings(id, to))
     }
 }
 
+impl AsFd for Instances {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.family.as_fd()
+    }
+}
+
+fn settings(id: u32, to: InterruptDelay) -> [Attribute; 4] {
+    [
+        Attribute::u32(NAPI_ID, id),
+        Attribute::u32(DEFER_HARD_IRQS, to.rounds),
+        Attribute::uint(GRO_FLUSH_TIMEOUT, nanoseconds(to.timeout)),
+        Attribute::uint(IRQ_SUSPEND_TIMEOUT, nanoseconds(to.suspension)),
+    ]
+}
+
+/// The nanoseconds of a time, at most 584 years.
+pub(super) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 /// The instance that the driver reports for this queue.
+#[cfg(any(test, feature = "experiments"))]
 fn id_by_queue(family: &Family, link: &Link, queue: u32) -> Option<u32> {
     let asked = [
         Attribute::u32(QUEUE_IFINDEX, link.index()),
-        Attribute::u32(QUEUE_TYPE, QUEUE_TYPE_RX),
+        Attribute::u32(QUEUE_TYPE, QUEUE_TYPE_RX as u32),
         Attribute::u32(QUEUE_ID, queue),
     ];
     // An error means that the kernel does not know, which is usual for virtual links.
     let replies = family.request(QUEUE_GET, &asked).ok()?;
-    let id = replies.first()?.number(QUEUE_NAPI_ID)?;
-    u32::try_from(id).ok()
+    id_in(replies.first()?, QUEUE_NAPI_ID)
 }
 
-/// The instance of a link that has only one.
-fn only_id(family: &Family, link: &Link) -> io::Result<u32> {
+/// The instances that the driver reports for receive queues; none if the kernel does not know.
+fn receiving_ids(family: &Family, link: &Link) -> BTreeSet<u32> {
+    let asked = [Attribute::u32(QUEUE_IFINDEX, link.index())];
+    let replies = family.dump(QUEUE_GET, &asked).unwrap_or_default();
+    let receiving = replies
+        .iter()
+        .filter(|reply| reply.number(QUEUE_TYPE) == Some(QUEUE_TYPE_RX));
+    receiving
+        .filter_map(|reply| id_in(reply, QUEUE_NAPI_ID))
+        .collect()
+}
+
+fn all_ids(family: &Family, link: &Link) -> io::Result<Vec<u32>> {
     let asked = [Attribute::u32(NAPI_IFINDEX, link.index())];
     let replies = family.dump(NAPI_GET, &asked)?;
-    let mut ids = replies.iter().filter_map(|reply| reply.number(NAPI_ID));
-    match (ids.next(), ids.next()) {
-        (Some(id), None) => u32::try_from(id).map_err(io::Error::other),
-        _ => Err(io::ErrorKind::NotFound.into()),
-    }
+    Ok(replies
+        .iter()
+        .filter_map(|reply| id_in(reply, NAPI_ID))
+        .collect())
+}
+
+fn id_in(reply: &Reply, name: u16) -> Option<u32> {
+    reply.number(name).and_then(|id| u32::try_from(id).ok())
 }
 
 /// The commands of the family, of its attributes for queues and for NAPI (include/uapi/linux/netdev.h).
 const QUEUE_GET: u8 = 10;
 const NAPI_GET: u8 = 11;
 const NAPI_SET: u8 = 14;
+#[cfg(any(test, feature = "experiments"))]
 const QUEUE_ID: u16 = 1;
 const QUEUE_IFINDEX: u16 = 2;
 const QUEUE_TYPE: u16 = 3;
 const QUEUE_NAPI_ID: u16 = 4;
-const QUEUE_TYPE_RX: u32 = 0;
+const QUEUE_TYPE_RX: u64 = 0;
 const NAPI_IFINDEX: u16 = 1;
 const NAPI_ID: u16 = 2;
 const DEFER_HARD_IRQS: u16 = 5;
 const GRO_FLUSH_TIMEOUT: u16 = 6;
+const IRQ_SUSPEND_TIMEOUT: u16 = 7;
 
 #[cfg(test)]
 mod tests {
@@ -126,10 +179,12 @@ mod tests {
     fn a_veth_has_receive_work_while_it_has_a_program() {
         let cable = cable!();
         let [_, link] = cable.links();
-        let error = Napi::of_queue(&link, 0).unwrap_err();
+        let error = Instances::of_queue(&link, 0).unwrap_err();
         if error.kind() == io::ErrorKind::Unsupported {
             softclock_testing::skip!("this kernel does not list NAPI instances");
         }
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        let error = Instances::of_link(&link).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         let settings = XdpSettings {
             copies: Copies::Allowed,
@@ -140,20 +195,21 @@ mod tests {
             Ok(socket) => socket,
             Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
         };
-        let napi = Napi::of_queue(&link, 0).unwrap();
-        let before = Deferral {
-            rounds: 0,
-            timeout: Duration::ZERO,
+        let instances = Instances::of_queue(&link, 0).unwrap();
+        let &[id] = instances.ids() else {
+            panic!("{instances:?}")
         };
-        assert_eq!(napi.deferral().unwrap(), before);
-        let changed = Deferral {
+        assert_eq!(Instances::of_link(&link).unwrap().ids(), [id]);
+        assert_eq!(instances.delay(id).unwrap(), InterruptDelay::NONE);
+        let changed = InterruptDelay {
             rounds: 3,
             timeout: Duration::from_millis(5),
+            suspension: Duration::from_secs(20),
         };
-        napi.set_deferral(changed).unwrap();
-        assert_eq!(napi.deferral().unwrap(), changed);
+        instances.set_delay(id, changed).unwrap();
+        assert_eq!(instances.delay(id).unwrap(), changed);
         drop(socket);
-        let gone = napi.deferral().unwrap_err();
+        let gone = instances.delay(id).unwrap_err();
         assert_eq!(gone.raw_os_error(), Some(libc::ENOENT));
     }
 }

@@ -23,14 +23,12 @@ impl Attribute {
     }
 
     /// An attribute of 32 bits.
-    #[cfg(any(test, feature = "experiments"))]
     pub(super) fn u32(name: u16, value: u32) -> Self {
         let value = value.to_ne_bytes().to_vec();
         Self { name, value }
     }
 
     /// An integer of the shorter of two lengths that holds it, as the specification's type `uint`.
-    #[cfg(any(test, feature = "experiments"))]
     pub(super) fn uint(name: u16, value: u64) -> Self {
         match u32::try_from(value) {
             Ok(short) => Self::u32(name, short),

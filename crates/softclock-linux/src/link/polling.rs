@@ -16,21 +16,12 @@ use std::time::Duration;
 use io_uring::types::{Fd, SubmitArgs, Timespec};
 use io_uring::{IoUring, opcode};
 
-use super::Link;
-use super::napi::{Deferral, Napi};
+use super::{DelayError, DelayedInterrupts, InterruptDelay, Link};
+use crate::busy_poll::{self, BusyPoll};
 use crate::clock::set_timer_slack_ns;
 
 /// Polling of a link's queue by its receivers. Ends when this value and all of its [`Poller`]s are dropped; the link's
-/// interrupts then are as before.
-///
-/// If the process is killed, nothing undoes the settings. With veth they end nevertheless, since the receive work ends with
-/// the XDP program. The receive work of hardware drivers goes on with them: the next frame after each burst may wait for
-/// [`PollSettings::timeout`]. An administrator resets them for all queues of the link, to the kernel's defaults:
-///
-/// ```console
-/// # echo 0 > /sys/class/net/eth0/napi_defer_hard_irqs
-/// # echo 0 > /sys/class/net/eth0/gro_flush_timeout
-/// ```
+/// interrupts then are as before, as they are if the process is killed (see [`DelayedInterrupts`]).
 ///
 /// Open the link first: the receive work of some links begins with the XDP program.
 ///
@@ -76,17 +67,22 @@ impl Polling {
     ///
     /// # Errors
     /// `NotFound` if the kernel has no receive work for the queue, or does not say which it is; `Unsupported` for
-    /// kernels before 6.13; `PermissionDenied` without CAP_NET_ADMIN.
+    /// kernels before 6.13; `PermissionDenied` without CAP_NET_ADMIN; `ResourceBusy` if the link's interrupts are delayed
+    /// already, also by this process; those of fork(2).
     pub fn of_queue(link: &Link, queue: u32, settings: PollSettings) -> io::Result<Self> {
-        let napi = Napi::of_queue(link, queue)?;
-        let before = napi.deferral()?;
         // One round: an end of the work without frames leaves interrupts masked only once, so that the first poll with
         // interrupts that finds nothing enables them.
-        napi.set_deferral(Deferral {
+        let delay = InterruptDelay {
             rounds: 1,
             timeout: settings.timeout,
-        })?;
-        Ok(Self(Arc::new(Masked { napi, before })))
+            suspension: Duration::ZERO,
+        };
+        let delayed = DelayedInterrupts::of_queue(link, queue, delay);
+        let (delayed, napi) = delayed.map_err(as_io_error)?;
+        Ok(Self(Arc::new(Masked {
+            napi,
+            _delayed: delayed,
+        })))
     }
 
     /// Returns the means of the calling thread to poll the queue, and to wait until `socket`, one of those that receive
@@ -98,7 +94,7 @@ impl Polling {
     /// # Errors
     /// `Unsupported` for kernels before 6.13; `PermissionDenied` if io_uring is forbidden.
     pub fn poller(&self, socket: &impl AsFd) -> io::Result<Poller> {
-        let id = self.0.napi.id();
+        let id = self.0.napi;
         set_timer_slack_ns(1)?;
         Ok(Poller {
             masking: Ring::new(id, true)?,
@@ -159,17 +155,19 @@ impl fmt::Debug for Poller {
     }
 }
 
-/// The delay of interrupts, which is undone on drop.
+/// The delay of the queue's interrupts, and the kernel's instance of its receive work.
 #[derive(Debug)]
 struct Masked {
-    napi: Napi,
-    before: Deferral,
+    napi: u32,
+    _delayed: DelayedInterrupts,
 }
 
-impl Drop for Masked {
-    fn drop(&mut self) {
-        // An instance that has ended needs no settings.
-        let _ = self.napi.set_deferral(self.before);
+fn as_io_error(error: DelayError) -> io::Error {
+    match error {
+        DelayError::NoReceiveWork => io::ErrorKind::NotFound.into(),
+        DelayError::NoSuspension => io::ErrorKind::Unsupported.into(),
+        DelayError::Held(_) => io::ErrorKind::ResourceBusy.into(),
+        DelayError::Watcher(error) | DelayError::Failed(error) => error,
     }
 }
 
@@ -188,8 +186,11 @@ impl Ring {
             .setup_single_issuer()
             .setup_defer_taskrun()
             .build(2)?;
-        register(&ring, REGISTER, TRACKING_STATIC, leaves_masked)?;
-        register(&ring, ADD_ID, napi, leaves_masked)?;
+        let polling = BusyPoll {
+            is_preferred: leaves_masked,
+            ..BusyPoll::OFF
+        };
+        busy_poll::io_uring::set_instance(&ring, napi, polling)?;
         Ok(Self {
             ring,
             is_armed: false,
@@ -216,51 +217,6 @@ impl Ring {
         }
     }
 }
-
-/// Registers a setting.
-fn register(ring: &IoUring, opcode: u8, parameter: u32, leaves_masked: bool) -> io::Result<()> {
-    let mut setting = NapiSetting {
-        busy_poll_us: 0,
-        prefers_busy_poll: leaves_masked.into(),
-        opcode,
-        padding: [0; 2],
-        parameter,
-        reserved: 0,
-    };
-    // SAFETY: the kernel reads and writes the one structure behind the pointer, which outlives the call.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_io_uring_register,
-            ring.as_raw_fd(),
-            IORING_REGISTER_NAPI,
-            &raw mut setting,
-            1,
-        )
-    };
-    match (result, io::Error::last_os_error()) {
-        (0.., _) => Ok(()),
-        (_, error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            Err(io::ErrorKind::Unsupported.into())
-        }
-        (_, error) => Err(error),
-    }
-}
-
-/// `struct io_uring_napi` (include/uapi/linux/io_uring.h).
-#[repr(C)]
-struct NapiSetting {
-    busy_poll_us: u32,
-    prefers_busy_poll: u8,
-    opcode: u8,
-    padding: [u8; 2],
-    parameter: u32,
-    reserved: u32,
-}
-
-const IORING_REGISTER_NAPI: u32 = 27;
-const REGISTER: u8 = 0;
-const ADD_ID: u8 = 1;
-const TRACKING_STATIC: u32 = 1;
 
 #[cfg(test)]
 mod tests;

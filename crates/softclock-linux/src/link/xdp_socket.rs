@@ -39,6 +39,7 @@ use softclock_wire::packet::Offload;
 
 use super::{Buffer, Link, Received, Refused};
 use crate::bpf::{Attachment, SocketMap};
+use crate::busy_poll::{self, BusyPoll};
 use crate::socket::NEW_SOCKET;
 pub use channels::{ChannelSettings, EndpointKey, XdpChannel, XdpChannels};
 pub use chunks::Chunk;
@@ -260,6 +261,15 @@ impl XdpSocket {
             self.is_copied,
             on_frame,
         )
+    }
+
+    /// Makes calls on the socket run the receive work of its queue, or turns that off again; see
+    /// [`busy_poll`](crate::busy_poll). Ends with the socket.
+    ///
+    /// # Errors
+    /// `PermissionDenied` without CAP_NET_ADMIN; `Unsupported` for kernels before 5.11.
+    pub fn set_busy_poll(&self, to: BusyPoll) -> io::Result<()> {
+        busy_poll::socket::set(self.fd.as_fd(), to)
     }
 
     /// The number of the queue that the socket receives from and sends by.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::time::Timespec;
 
 use super::{BATCH, Readiness, ReadyEvent, Timeout, Token, poll_bits, timespec};
+use crate::busy_poll::{self, BusyPoll};
 
 pub(super) struct Epoll {
     epoll: OwnedFd,
@@ -52,6 +53,11 @@ impl Epoll {
 
     pub(super) fn remove(&mut self, fd: BorrowedFd<'_>) -> io::Result<()> {
         Ok(epoll::delete(&self.epoll, fd)?)
+    }
+
+    /// Sets how waits poll the devices of sockets.
+    pub(super) fn set_busy_poll(&self, to: BusyPoll) -> io::Result<()> {
+        busy_poll::epoll::set(self.epoll.as_fd(), to)
     }
 
     pub(super) fn wait(&mut self, timeout: Timeout, out: &mut Vec<ReadyEvent>) -> io::Result<()> {
@@ -146,7 +152,6 @@ const LONGEST_MILLIS: Duration = Duration::from_millis(i32::MAX as u64);
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
     use std::time::Instant;
 

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 
 use super::registrations::Registrations;
 use super::{BATCH, LONGEST, Readiness, ReadyEvent, Timeout, Token, poll_bits};
+use crate::busy_poll::{self, BusyPoll};
 
 pub(crate) struct IoUring {
     ring: io_uring::IoUring,
@@ -109,6 +110,11 @@ impl IoUring {
             self.enter(0, None)?;
         }
         Ok(())
+    }
+
+    /// Sets how waits poll the devices of sockets.
+    pub(crate) fn set_busy_poll(&self, to: BusyPoll) -> io::Result<()> {
+        busy_poll::io_uring::set(&self.ring, to)
     }
 
     /// Returns whether a wait would find completions or has work for the kernel. Reads shared memory only.

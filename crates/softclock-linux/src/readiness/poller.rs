@@ -9,6 +9,7 @@ use super::io_uring::IoUring;
 use super::poll::Poll;
 use super::select::Select;
 use super::{BATCH, Mechanism, Readiness, ReadyEvent, Timeout, Token, UnknownMechanism};
+use crate::busy_poll::BusyPoll;
 
 /// A set of descriptors to wait for, under the contract of [the module](super).
 ///
@@ -201,6 +202,20 @@ impl Poller {
             // Each wait does a bounded part of the ring's pending work, so it may return few events and leave others.
             Backend::IoUring(ring) => ring.is_pending(),
             Backend::Epoll(_) | Backend::Poll(_) | Backend::Select(_) => found == BATCH,
+        }
+    }
+
+    /// Makes waits poll the devices of the set's sockets before they sleep, or turns that off again; see
+    /// [`busy_poll`](crate::busy_poll). Ends with the set. With epoll, a wait polls the device of the socket that was
+    /// ready last; with io_uring, those of all sockets.
+    ///
+    /// # Errors
+    /// `Unsupported` for kernels before 6.9, and for poll and select.
+    pub fn set_busy_poll(&mut self, to: BusyPoll) -> io::Result<()> {
+        match &self.backend {
+            Backend::IoUring(ring) => ring.set_busy_poll(to),
+            Backend::Epoll(epoll) => epoll.set_busy_poll(to),
+            Backend::Poll(_) | Backend::Select(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 

@@ -11,8 +11,8 @@ use softclock_wire::packet::Offload;
 
 use super::{PollSettings, Poller, Polling};
 use crate::link::cable::{Cable, cable, frame};
-use crate::link::napi::{Deferral, Napi};
-use crate::link::{Copies, Link, PacketSocket, XdpFilter, XdpSettings, XdpSocket};
+use crate::link::napi::Instances;
+use crate::link::{Copies, InterruptDelay, Link, PacketSocket, XdpFilter, XdpSettings, XdpSocket};
 
 struct Setup {
     poller: Poller,
@@ -174,13 +174,17 @@ fn the_link_is_as_before_when_polling_ends() {
         ..
     } = setup;
     let [_, link] = cable.links();
+    let timeout = || {
+        let instances = Instances::of_queue(&link, 0).unwrap();
+        instances.delay(instances.ids()[0]).unwrap().timeout
+    };
     drop(polling);
-    let again = Polling::of_queue(&link, 0, PollSettings::default()).unwrap();
-    assert_eq!(again.0.before.timeout, LONG, "a poller is left");
-    drop((again, poller));
-    let again = Polling::of_queue(&link, 0, PollSettings::default()).unwrap();
-    assert_eq!(again.0.before.timeout, Duration::ZERO);
-    drop((again, socket));
+    assert_eq!(timeout(), LONG, "a poller is left");
+    let refused = Polling::of_queue(&link, 0, PollSettings::default()).unwrap_err();
+    assert_eq!(refused.kind(), io::ErrorKind::ResourceBusy);
+    drop(poller);
+    assert_eq!(timeout(), Duration::ZERO);
+    drop(socket);
 }
 
 const HOST: &str = "10.77.0.1";
@@ -212,8 +216,11 @@ fn settings() -> XdpSettings {
 }
 
 /// The delay of interrupts of `near`, which has an XDP program.
-fn deferral(near: &Namespace) -> Deferral {
-    let read = || Napi::of_queue(&Link::named("near").unwrap(), 0)?.deferral();
+fn delay(near: &Namespace) -> InterruptDelay {
+    let read = || {
+        let instances = Instances::of_queue(&Link::named("near").unwrap(), 0)?;
+        instances.delay(instances.ids()[0])
+    };
     near.inside(read).unwrap().unwrap()
 }
 
@@ -264,7 +271,7 @@ fn a_killed_process_leaves_the_link_as_it_was() {
         assert!(child.0.wait().unwrap().success());
         softclock_testing::skip!("AF_XDP or polling by NAPI id cannot be used here");
     }
-    assert_eq!(deferral(&near).timeout, LONG);
+    assert_eq!(delay(&near).timeout, LONG);
     assert!(state(&near).contains("prog/xdp"));
     // The polls receive the host's frames, too. Behind a flood the link's ring would lose them.
     exchange(pair);
@@ -281,11 +288,7 @@ fn a_killed_process_leaves_the_link_as_it_was() {
     // The next program has receive work with the settings of the kernel.
     let open = || XdpSocket::open(&Link::named("near").unwrap(), settings());
     let _again = near.inside(open).unwrap().unwrap();
-    let reset = Deferral {
-        rounds: 0,
-        timeout: Duration::ZERO,
-    };
-    assert_eq!(deferral(&near), reset);
+    assert_eq!(delay(&near), InterruptDelay::NONE);
     exchange(pair);
 }
 

@@ -1,0 +1,309 @@
+//! The delay of a link's interrupts (`napi_defer_hard_irqs`, `gro_flush_timeout` and `irq-suspend-timeout` of
+//! Documentation/networking/napi.rst).
+//!
+//! By these settings the kernel itself looks at a link's queues at times of its own, instead of at each interrupt. They
+//! belong to the link and outlive the process that sets them, so [`DelayedInterrupts`] undoes them when it is dropped,
+//! and a child process does so if the process is killed.
+//!
+//! - [`by_interface`]: the same settings by `/sys`, for all queues of a link.
+//! - [`watcher`]: the child process.
+//!
+//! One process at a time sets them for a link: a second is refused. The claim lasts until the settings are undone, also
+//! while the child undoes them, so no process ever takes another's settings for those to return to.
+
+mod by_interface;
+mod watcher;
+
+use std::fmt;
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use by_interface::ByInterface;
+use watcher::{Undo, Watcher};
+
+use super::napi::Instances;
+use super::{Claim, ClaimError, Link};
+
+/// How the interrupts of a link's receive queues are delayed.
+///
+/// The kernel's receive work for a queue runs at an interrupt, and masks further ones until it ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct InterruptDelay {
+    /// The number of times in a row that the work may end without frames before interrupts are enabled; until then
+    /// [`timeout`](Self::timeout) makes the work run. With 0 each end of the work enables interrupts.
+    pub rounds: u32,
+    /// The time after which the work runs by itself while interrupts are masked. With zero they are never delayed.
+    pub timeout: Duration,
+    /// The longest time for which interrupts stay masked because a thread that polls the queue has received from it and
+    /// works (`irq-suspend-timeout`, Linux 6.13). Zero for none. It needs the other two, and threads that
+    /// [prefer busy polling](crate::busy_poll::BusyPoll::is_preferred).
+    pub suspension: Duration,
+}
+
+impl InterruptDelay {
+    /// No delay: the kernel's default.
+    pub const NONE: Self = Self {
+        rounds: 0,
+        timeout: Duration::ZERO,
+        suspension: Duration::ZERO,
+    };
+}
+
+/// A delay of a link's interrupts, undone on drop: the settings are then as they were before.
+///
+/// Uses netlink for each of the link's receive queues (Linux 6.13), or `/sys` for all queues of the link. If the process
+/// ends without dropping this, even if killed, a child process undoes the settings at once. The child does nothing else:
+/// it has no open files but those, and ignores signals but SIGKILL and SIGSTOP. Where it is killed together with the
+/// process, as in a container or cgroup, nobody is left to undo them; then, as root, for the kernel's defaults:
+///
+/// ```console
+/// # echo 0 > /sys/class/net/eth0/napi_defer_hard_irqs
+/// # echo 0 > /sys/class/net/eth0/gro_flush_timeout
+/// ```
+///
+/// The child keeps the memory that the process has at this moment from being freed as the process changes it, so set
+/// delays early. Settings that another program changes in the meantime are lost at the end.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use softclock_linux::link::{DelayedInterrupts, InterruptDelay, Link};
+///
+/// let link = Link::named("eth0")?;
+/// let delay = InterruptDelay {
+///     rounds: 1,
+///     timeout: Duration::from_micros(200),
+///     suspension: Duration::ZERO,
+/// };
+/// // Interrupts come at most once in 200 us while there is traffic.
+/// let delayed = DelayedInterrupts::set(&link, delay)?;
+/// # drop(delayed);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct DelayedInterrupts {
+    undo: Vec<Undo>,
+    watcher: Watcher,
+    means: DelayMeans,
+    /// Dropped last.
+    _claim: Claim,
+}
+
+/// The interface of the kernel by which a delay is set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DelayMeans {
+    /// Netlink, for this number of instances of receive work.
+    Netlink(usize),
+    /// The files in `/sys`, for all queues of the link.
+    Sysfs,
+}
+
+/// Why interrupts cannot be delayed.
+#[derive(Debug)]
+pub enum DelayError {
+    /// The link has no receive work of its own, as veth without an XDP program and without GRO: frames are received by
+    /// whoever sends them.
+    NoReceiveWork,
+    /// The kernel cannot suspend interrupts: Linux before 6.13.
+    NoSuspension,
+    /// A process delays the link's interrupts: its id, or `None` if that is unknown.
+    Held(Option<u32>),
+    /// No process can be started to undo the settings.
+    Watcher(io::Error),
+    /// The settings cannot be read or made: `PermissionDenied` without CAP_NET_ADMIN, or where `/sys` is read-only.
+    Failed(io::Error),
+}
+
+impl DelayedInterrupts {
+    /// Delays the interrupts of all receive queues of a link. Queues that the link gets later have the kernel's
+    /// settings, and so have those that it loses and gets again, as veth with its XDP program: open sockets of AF_XDP
+    /// before.
+    ///
+    /// Forks the process. Call it from one thread at a time for a link.
+    ///
+    /// # Errors
+    /// [`DelayError`]. After an error the settings are as before.
+    pub fn set(link: &Link, delay: InterruptDelay) -> Result<Self, DelayError> {
+        Self::with(link, delay, || Means::of(link, delay))
+    }
+
+    /// Delays the interrupts of one queue, of which the kernel must know the instance.
+    ///
+    /// # Errors
+    /// Those of [`set`](Self::set).
+    #[cfg(feature = "experiments")]
+    pub(super) fn of_queue(
+        link: &Link,
+        queue: u32,
+        delay: InterruptDelay,
+    ) -> Result<(Self, u32), DelayError> {
+        let mut id = 0;
+        let delayed = Self::with(link, delay, || {
+            let instances = Instances::of_queue(link, queue).map_err(failed)?;
+            id = instances.ids()[0];
+            Ok(Means::Netlink(instances))
+        });
+        Ok((delayed?, id))
+    }
+
+    fn with(
+        link: &Link,
+        delay: InterruptDelay,
+        means: impl FnOnce() -> Result<Means, DelayError>,
+    ) -> Result<Self, DelayError> {
+        // First: what is read below must not be the settings of another process.
+        let claim = Claim::to_interrupts(link).map_err(|error| match error {
+            ClaimError::Held(process) => DelayError::Held(process),
+            ClaimError::Io(error) => DelayError::Failed(error),
+        })?;
+        let means = means()?;
+        let undo = means.undo().map_err(failed)?;
+        // Before the settings are made, so that there is no moment without it.
+        let watcher = Watcher::start(claim.as_fd(), &undo).map_err(DelayError::Watcher)?;
+        let delayed = Self {
+            undo,
+            watcher,
+            means: means.kind(),
+            _claim: claim,
+        };
+        // A failure drops the value, which undoes what has been set.
+        means.set(delay).map_err(failed)?;
+        Ok(delayed)
+    }
+
+    /// The interface of the kernel by which the delay is set.
+    pub const fn means(&self) -> DelayMeans {
+        self.means
+    }
+}
+
+impl Drop for DelayedInterrupts {
+    fn drop(&mut self) {
+        for undo in &self.undo {
+            // An instance that has ended needs no settings, and a link that is gone neither.
+            let _ = undo.run();
+        }
+        self.watcher.dismiss();
+    }
+}
+
+/// The delays of a link's interrupts at a moment, for reports.
+#[derive(Debug)]
+pub struct InterruptDelays {
+    /// Those of each instance of receive work: empty if the link has none.
+    ///
+    /// `Unsupported` for kernels before 6.13.
+    pub instances: io::Result<Vec<InterruptDelay>>,
+    /// Those by `/sys`, which instances begin with; its suspension is zero.
+    pub interface: io::Result<InterruptDelay>,
+    /// The process that has set them by [`DelayedInterrupts`]: its id, or `Some(None)` if that is unknown.
+    pub holder: Option<Option<u32>>,
+}
+
+impl InterruptDelays {
+    /// Reads the settings of a link. Changes nothing, and needs no privileges.
+    pub fn of(link: &Link) -> Self {
+        let instances = match Instances::of_link(link) {
+            Ok(found) => found.ids().iter().map(|&id| found.delay(id)).collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+        };
+        Self {
+            instances,
+            interface: by_interface::read(link),
+            holder: Claim::holder_of_interrupts(link),
+        }
+    }
+}
+
+/// The settings of a link, by one of the two interfaces.
+enum Means {
+    Netlink(Instances),
+    Sysfs(ByInterface),
+}
+
+impl Means {
+    /// Prefers netlink, which changes only the queues that there are.
+    fn of(link: &Link, delay: InterruptDelay) -> Result<Self, DelayError> {
+        match by_netlink(link) {
+            Ok(instances) => Ok(Self::Netlink(instances)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(DelayError::NoReceiveWork),
+            Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(failed(error)),
+            Err(_) if !delay.suspension.is_zero() => Err(DelayError::NoSuspension),
+            Err(_) => ByInterface::of(link).map(Self::Sysfs).map_err(failed),
+        }
+    }
+
+    fn kind(&self) -> DelayMeans {
+        match self {
+            Self::Netlink(instances) => DelayMeans::Netlink(instances.ids().len()),
+            Self::Sysfs(_) => DelayMeans::Sysfs,
+        }
+    }
+
+    /// How to return to the settings of this moment.
+    fn undo(&self) -> io::Result<Vec<Undo>> {
+        match self {
+            Self::Netlink(instances) => {
+                let undo = |&id| {
+                    let before = instances.delay(id)?;
+                    let socket = instances.as_fd().try_clone_to_owned()?;
+                    Ok(Undo::new(socket, instances.written(id, before)))
+                };
+                instances.ids().iter().map(undo).collect()
+            }
+            Self::Sysfs(interface) => interface.undo(),
+        }
+    }
+
+    fn set(&self, delay: InterruptDelay) -> io::Result<()> {
+        match self {
+            Self::Netlink(instances) => {
+                let mut ids = instances.ids().iter();
+                ids.try_for_each(|&id| instances.set_delay(id, delay))
+            }
+            Self::Sysfs(interface) => interface.set(delay),
+        }
+    }
+}
+
+/// The instances of a link, if the kernel has settings for each.
+fn by_netlink(link: &Link) -> io::Result<Instances> {
+    let instances = Instances::of_link(link)?;
+    instances.delay(instances.ids()[0])?;
+    Ok(instances)
+}
+
+fn failed(error: io::Error) -> DelayError {
+    match error.kind() {
+        io::ErrorKind::NotFound => DelayError::NoReceiveWork,
+        _ => DelayError::Failed(error),
+    }
+}
+
+impl fmt::Display for DelayError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoReceiveWork => f.write_str(
+                "the interface has no interrupts to delay: as veth without an XDP program, it has no receive work",
+            ),
+            Self::NoSuspension => {
+                f.write_str("the kernel cannot suspend interrupts: Linux 6.13 is needed")
+            }
+            Self::Held(Some(process)) => {
+                write!(f, "process {process} delays the interrupts already")
+            }
+            Self::Held(None) => f.write_str("another process delays the interrupts already"),
+            Self::Watcher(error) => write!(
+                f,
+                "cannot start the process that undoes the delay of interrupts: {error}"
+            ),
+            Self::Failed(error) => write!(f, "cannot set the delay of interrupts: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for DelayError {}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,158 @@
+//! A child process that undoes settings if this process ends without doing so.
+//!
+//! The child is a fork that executes no program, since a library cannot know of one. It waits at a socket whose other
+//! end only the parent has: a byte dismisses it, and an end without one means that the parent has ended.
+
+use std::io::{self, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::ptr;
+
+/// A setting to return to: bytes that are written to a file of `/sys` or a socket of netlink.
+#[derive(Debug)]
+pub(super) struct Undo {
+    file: OwnedFd,
+    bytes: Vec<u8>,
+}
+
+impl Undo {
+    pub(super) const fn new(file: OwnedFd, bytes: Vec<u8>) -> Self {
+        Self { file, bytes }
+    }
+
+    /// Returns to the setting.
+    pub(super) fn run(&self) -> io::Result<()> {
+        rustix::io::write(&self.file, &self.bytes)?;
+        Ok(())
+    }
+}
+
+/// The child, seen from the parent.
+#[derive(Debug)]
+pub(super) struct Watcher {
+    process: libc::pid_t,
+    parent_end: UnixStream,
+}
+
+impl Watcher {
+    /// Starts the child. It keeps `claim` open until it ends.
+    ///
+    /// # Errors
+    /// Those of socketpair(2) and fork(2).
+    pub(super) fn start(claim: BorrowedFd<'_>, undo: &[Undo]) -> io::Result<Self> {
+        let (parent_end, child_end) = UnixStream::pair()?;
+        let watched = child_end.as_raw_fd();
+        let mut kept: Vec<RawFd> = undo.iter().map(|undo| undo.file.as_raw_fd()).collect();
+        kept.extend([watched, claim.as_raw_fd()]);
+        kept.sort_unstable();
+        let signals = Blocked::all()?;
+        // SAFETY: the child makes only system calls that are async-signal-safe, on memory made before, and never
+        // returns.
+        match unsafe { libc::fork() } {
+            -1 => Err(io::Error::last_os_error()),
+            0 => watch(watched, &kept, undo),
+            process => {
+                drop(signals);
+                Ok(Self {
+                    process,
+                    parent_end,
+                })
+            }
+        }
+    }
+
+    /// The child's id.
+    #[cfg(test)]
+    pub(super) const fn process(&self) -> libc::pid_t {
+        self.process
+    }
+
+    /// Ends the child, which undoes nothing then, and waits for its end.
+    pub(super) fn dismiss(&mut self) {
+        // It fails if the child was killed.
+        let _ = self.parent_end.write_all(b"!");
+        loop {
+            // SAFETY: a null pointer asks for no status.
+            let ended = unsafe { libc::waitpid(self.process, ptr::null_mut(), 0) };
+            // Another error is ECHILD: the program ignores SIGCHLD, or has waited for all children.
+            if ended != -1 || io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
+                return;
+            }
+        }
+    }
+}
+
+/// The child. Only system calls: another thread of the parent may have held any lock at the fork, the allocator's
+/// included.
+fn watch(parent: RawFd, kept: &[RawFd], undo: &[Undo]) -> ! {
+    // SAFETY: the arguments are integers, constant strings, and a buffer of one byte; the descriptors that are closed
+    // belong to nobody in this process.
+    unsafe {
+        // Otherwise a kill of the parent's group ends it, too.
+        libc::setsid();
+        libc::prctl(libc::PR_SET_NAME, c"softclock-undo".as_ptr());
+        libc::chdir(c"/".as_ptr());
+        close_others(kept);
+        let mut byte = 0u8;
+        let is_dismissed = loop {
+            match libc::read(parent, (&raw mut byte).cast(), 1) {
+                0 => break false,
+                1.. => break true,
+                // No signal interrupts it: all are blocked.
+                _ => break false,
+            }
+        };
+        if !is_dismissed {
+            for Undo { file, bytes } in undo {
+                libc::write(file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
+            }
+        }
+        libc::_exit(0)
+    }
+}
+
+/// Closes all descriptors but these, which are in ascending order: a port, a pipe or a device that the parent had open
+/// must not outlive it.
+///
+/// # Safety
+/// Nothing uses the others afterwards.
+unsafe fn close_others(kept: &[RawFd]) {
+    let mut first = 0;
+    for &kept in kept {
+        if kept > first {
+            // SAFETY: the caller's promise. An error leaves them open, which does no harm but to hold resources.
+            unsafe { libc::syscall(libc::SYS_close_range, first, kept - 1, 0) };
+        }
+        first = kept + 1;
+    }
+    // SAFETY: as above.
+    unsafe { libc::syscall(libc::SYS_close_range, first, RawFd::MAX, 0) };
+}
+
+/// All signals, blocked in the calling thread until this is dropped. The child begins, and stays, with them blocked.
+struct Blocked(libc::sigset_t);
+
+impl Blocked {
+    fn all() -> io::Result<Self> {
+        let mut all = MaybeUninit::uninit();
+        let mut before = MaybeUninit::uninit();
+        // SAFETY: both calls fill in the sets that they are given.
+        let result = unsafe {
+            libc::sigfillset(all.as_mut_ptr());
+            libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr())
+        };
+        match result {
+            // SAFETY: the call has filled it in.
+            0 => Ok(Self(unsafe { before.assume_init() })),
+            error => Err(io::Error::from_raw_os_error(error)),
+        }
+    }
+}
+
+impl Drop for Blocked {
+    fn drop(&mut self) {
+        // SAFETY: the set is one that the kernel has filled in.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, ptr::null_mut()) };
+    }
+}
