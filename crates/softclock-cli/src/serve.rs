@@ -1,6 +1,7 @@
 //! `softclock serve` and `softclock proxy`: start a server from its options, and act on signals.
 
 mod changes;
+mod interrupts;
 mod program;
 mod reload;
 mod replacement;
@@ -27,6 +28,7 @@ use crate::logging::{self, Logging};
 use crate::notify::{State, notify};
 use crate::options::priority::refusal;
 use crate::values::url;
+use interrupts::InterruptsError;
 pub(crate) use program::Program;
 use reload::Supervisor;
 use replacement::Replacement;
@@ -40,6 +42,7 @@ pub(crate) enum ServeError {
     Log(io::Error),
     Handover(io::Error),
     Priority(Priority, io::Error),
+    Interrupts(InterruptsError),
 }
 
 impl fmt::Display for ServeError {
@@ -49,6 +52,7 @@ impl fmt::Display for ServeError {
             Self::Signals(error) => write!(f, "cannot wait for signals: {error}"),
             Self::Log(error) => write!(f, "cannot start the log: {error}"),
             Self::Handover(error) => write!(f, "cannot take over the listeners: {error}"),
+            Self::Interrupts(error) => error.fmt(f),
             Self::Priority(priority, error) => f.write_str(&refusal(*priority, error)),
         }
     }
@@ -57,6 +61,7 @@ impl fmt::Display for ServeError {
 /// Serves until a signal ends the server. A reload parses `arguments` again, from which `program` was made.
 pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), ServeError> {
     let options = program.server();
+    interrupts::check(options).map_err(ServeError::Interrupts)?;
     if options.check {
         settings::check(&program).map_err(ServeError::Start)?;
         println!("softclock: the settings are good");
@@ -77,6 +82,9 @@ pub(crate) fn run(program: Program, arguments: Vec<OsString>) -> Result<(), Serv
         let refused = |error| ServeError::Priority(priority, error);
         priority.apply().map_err(refused)?;
     }
+    // Before threads start and memory is in use: it forks the process.
+    let delayed = interrupts::delay(options, handover.is_some());
+    let _delayed = delayed.map_err(ServeError::Interrupts)?;
     let logging = logging::start(options.level()).map_err(ServeError::Log)?;
     // Flush the log before the caller prints an error, which then comes last.
     let _finish = logging.finish_at_end();
@@ -125,7 +133,8 @@ fn start(program: &Program, left: Vec<Inherited>) -> Result<Server, StartError> 
     let options = program.server();
     let server = Server::with(settings::make(program, None)?)
         .threads(options.threads.into())
-        .spin_cap(options.spin_cap);
+        .spin_cap(options.spin_cap)
+        .busy_poll(options.busy_poll());
     let server = match options.events {
         Some(mechanism) => server.events(mechanism),
         None => server,

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
 
 /// A memory mapping, page-aligned; unmapped on drop.
 #[derive(Debug)]
@@ -22,6 +22,20 @@ impl Memory {
             rustix::mm::mmap_anonymous(ptr::null_mut(), bytes, protection, MapFlags::PRIVATE)
         }?;
         Ok(Self::at(start.cast(), bytes))
+    }
+
+    /// Keeps the memory out of child processes that are forked from now on (MADV_DONTFORK). The kernel would copy all of
+    /// it for them at once if a device may write to it.
+    pub(crate) fn keep_from_children(&self) -> io::Result<()> {
+        // SAFETY: the mapping belongs to this value; the advice changes nothing in this process.
+        unsafe {
+            madvise(
+                self.start.as_ptr().cast(),
+                self.bytes,
+                Advice::LinuxDontFork,
+            )
+        }?;
+        Ok(())
     }
 
     /// Maps memory that the kernel shares by a descriptor.

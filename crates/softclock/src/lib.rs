@@ -102,6 +102,7 @@ pub use runtime::{
 };
 pub use softclock_core::signalling;
 pub use softclock_core::{FireWindow, Histogram, Instant, Rate, TriggerState, TriggerTrace};
+pub use softclock_linux::busy_poll::BusyPoll;
 pub use softclock_linux::output;
 pub use time::{Elapsed, Interval, Sleep, Timeout, interval, sleep, sleep_until, timeout};
 

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use softclock::Runtime;
 use softclock::net::stack::{
-    self, CookieUse, DropReason, Stack, StackError, StackOptions, StackShare, TcpState,
+    self, CookieUse, DelayError, DropReason, InterruptDelay, Stack, StackError, StackMechanism,
+    StackOptions, StackShare, TcpState,
 };
 use softclock::net::{TcpListener, TcpStream, UdpSocket};
-use softclock_linux::link::Link;
-use softclock_testing::lab::Namespace;
+use softclock_linux::link::{InterruptDelays, Link};
+use softclock_testing::lab::{Namespace, connect};
 
 /// Options for a TAP device of this process.
 fn options(name: &str) -> (String, StackOptions) {
@@ -41,6 +42,62 @@ fn a_stack_ends_with_its_runtime() {
         assert!(Link::named(&name).is_ok());
     });
     drop(runtime);
+    assert!(Link::named(&name).is_err(), "the TAP device is still there");
+}
+
+const DELAY: InterruptDelay = InterruptDelay {
+    rounds: 2,
+    timeout: Duration::from_micros(500),
+    suspension: Duration::ZERO,
+};
+
+#[test]
+fn interrupts_are_delayed_while_a_stack_is_open() {
+    softclock_testing::require!("ip", "unshare", "nsenter");
+    let [near, far] = match [(); 2].map(|()| Namespace::new()) {
+        [Ok(near), Ok(far)] => [near, far],
+        [Err(reason), _] | [_, Err(reason)] => softclock_testing::skip!("{reason}"),
+    };
+    connect((&near, "near"), (&far, "far")).unwrap();
+    let mut options = StackOptions::new("near");
+    options.addresses.push("192.0.2.7/24".parse().unwrap());
+    options.mechanism = StackMechanism::Xdp;
+    options.interrupts = Some(DELAY);
+    let link = || Link::named("near").unwrap();
+    let open = || {
+        let runtime = Runtime::new().unwrap();
+        let opened = runtime.block_on(async { stack::open(&options) });
+        let open = InterruptDelays::of(&link());
+        drop(runtime);
+        opened.map(|_| (open, InterruptDelays::of(&link()).holder))
+    };
+    let (open, left) = match near.inside(open).unwrap() {
+        Err(StackError::Open(error)) => softclock_testing::skip!("{error}"),
+        opened => opened.unwrap(),
+    };
+    assert_eq!(open.instances.unwrap(), [DELAY]);
+    assert_eq!(open.holder, Some(Some(std::process::id())));
+    assert_eq!(left, None);
+}
+
+#[test]
+fn a_device_without_interrupts_cannot_delay_them() {
+    let (name, mut options) = options("scnoi");
+    options.interrupts = Some(DELAY);
+    Runtime::new().unwrap().block_on(async {
+        match stack::open(&options) {
+            Err(StackError::Interrupts(interface, DelayError::NoReceiveWork)) => {
+                assert_eq!(interface, name);
+            }
+            Err(error) => softclock_testing::skip!("{error}"),
+            Ok(stack) => {
+                let link = Link::named(&name).unwrap();
+                let delays = InterruptDelays::of(&link);
+                assert!(delays.instances.is_err(), "{stack:?}");
+                softclock_testing::skip!("this kernel does not list NAPI instances");
+            }
+        }
+    });
     assert!(Link::named(&name).is_err(), "the TAP device is still there");
 }
 

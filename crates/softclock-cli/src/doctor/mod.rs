@@ -4,6 +4,7 @@
 
 mod capabilities;
 mod check;
+mod interrupts;
 mod kernel_config;
 mod limits;
 mod measure;
@@ -65,6 +66,7 @@ fn examine() -> Vec<Group> {
         group("server", server::checks()),
         group("event delivery", tools::event_delivery()),
         group("packets", tools::checks()),
+        group("interrupts", interrupts::checks()),
         group("capabilities", capabilities::checks()),
         group("packaging", server::packaging()),
     ]

@@ -3,6 +3,7 @@
 
 mod content;
 mod limits;
+mod napi;
 mod operation;
 mod pacing;
 mod pcap;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use softclock::Mechanism;
+use softclock::{BusyPoll, Mechanism};
 use softclock_http::ListenAddress;
 use softclock_linux::priority::Priority;
 
@@ -15,7 +15,7 @@ use super::priority::priority;
 use super::stack::StackArgs;
 use super::tcp::TcpArgs;
 use crate::logging::LogLevel;
-use crate::values::{mechanism, percent, seconds, whole};
+use crate::values::{mechanism, percent, seconds, time, whole};
 
 /// Options of one server, of files or a proxy.
 #[derive(Args, Clone, Debug)]
@@ -63,6 +63,16 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "NAME", value_parser = mechanism())]
     pub(crate) events: Option<Mechanism>,
 
+    /// Time for which a thread polls the network device before it sleeps. Spends that time of a processor at each wait,
+    /// so that frames cause neither interrupts nor switches to the thread; events of its own may be late by as much. For
+    /// devices with receive work of their own (NAPI): not the loopback, and veth only with GRO and a peer without TSO
+    #[arg(long, value_name = "TIME", value_parser = polling)]
+    pub(crate) busy_poll: Option<Duration>,
+
+    /// Interface whose interrupts --napi delays, for a server on the kernel's sockets [default: that of --dev]
+    #[arg(long, value_name = "IF", requires = "napi", conflicts_with = "dev")]
+    pub(crate) napi_dev: Option<String>,
+
     /// Print nothing but errors
     #[arg(long, short, conflicts_with = "verbose")]
     pub(crate) quiet: bool,
@@ -92,6 +102,17 @@ pub(crate) struct ServerOptions {
 }
 
 impl ServerOptions {
+    /// How the threads poll the network device before they sleep.
+    pub(crate) fn busy_poll(&self) -> BusyPoll {
+        match self.busy_poll {
+            Some(time) => BusyPoll {
+                is_preferred: self.stack.napi.is_some(),
+                ..BusyPoll::of(time)
+            },
+            None => BusyPoll::OFF,
+        }
+    }
+
     /// Returns the log level that --log-level, --quiet or --verbose sets.
     pub(crate) fn level(&self) -> LogLevel {
         match (self.log_level, self.quiet, self.verbose) {
@@ -104,3 +125,18 @@ impl ServerOptions {
         }
     }
 }
+
+/// Parses the time of busy polling.
+fn polling(text: &str) -> Result<Duration, String> {
+    let time = time(text)?;
+    match (LEAST_POLLING..=MOST_POLLING).contains(&time) {
+        true => Ok(time),
+        false => Err("write a time from 1us to 1ms".into()),
+    }
+}
+
+/// The kernel counts microseconds.
+const LEAST_POLLING: Duration = Duration::from_micros(1);
+
+/// The server's timers may be late by as much.
+const MOST_POLLING: Duration = Duration::from_millis(1);

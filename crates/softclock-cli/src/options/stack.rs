@@ -4,12 +4,12 @@ use std::net::IpAddr;
 
 use clap::{Args, ValueEnum};
 use softclock::net::stack::{
-    Architecture, LinkAddress, Prefix, StackMechanism, StackOptions, Transport,
+    Architecture, InterruptDelay, LinkAddress, Prefix, StackMechanism, StackOptions, Transport,
 };
 
 use softclock::signalling::{LatencyBound, Policy};
 
-use super::{PcapOptions, signalling};
+use super::{PcapOptions, napi, signalling};
 
 /// Options of a stack on an interface.
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
@@ -47,6 +47,13 @@ pub(crate) struct StackArgs {
     /// Longest time between two looks of soft-poll and automatic: 20us to 10ms
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = signalling::latency)]
     pub(crate) signalling_latency: LatencyBound,
+
+    /// Delays the interrupts of the interface: after flush=TIME the kernel looks at the device by itself, until
+    /// defer=ROUNDS of these looks in a row (1) have found nothing; with suspend=TIME they stay masked for up to this time
+    /// while a thread with --busy-poll works. Such as flush=200us, or defer=2,flush=50us,suspend=20ms. Undone at the end,
+    /// also after kill -9. It needs CAP_NET_ADMIN
+    #[arg(long, value_name = "SETTINGS", value_parser = napi::delay)]
+    pub(crate) napi: Option<InterruptDelay>,
 
     /// The capture of its frames.
     #[command(flatten)]
@@ -125,6 +132,7 @@ impl StackArgs {
         options.gateways.clone_from(&self.gateway);
         options.link_address = self.link_address;
         options.signalling = self.policy();
+        options.interrupts = self.napi;
         options.capture = self.pcap.settings();
         options
     }

@@ -122,16 +122,16 @@ impl Supervisor {
             (
                 options.threads,
                 options.spin_cap,
-                options.events,
+                (options.events, options.busy_poll),
                 priority,
-                stack.clone(),
+                (stack.clone(), options.napi_dev.clone()),
                 options.tcp.clone(),
             )
         };
         // The threads are running already, so these settings cannot change.
         if fixed(old.server()) != fixed(program.server()) {
             tracing::warn!(
-                "threads, spin-cap, events, priority and the stack change at the next start only"
+                "threads, spin-cap, events, busy-poll, priority, napi and the stack change at the next start only"
             );
         }
         let addresses = self.control.local_addresses().len();

@@ -11,7 +11,7 @@ use async_channel::{Receiver, Sender};
 use softclock::net::Inherited;
 use softclock::net::stack::{self, Stack, StackOptions, StackShare};
 use softclock::signalling::Policy;
-use softclock::{Mechanism, Runtime};
+use softclock::{BusyPoll, Mechanism, Runtime};
 
 use crate::error::StartError;
 use crate::exchange::live::WorkerOptions;
@@ -73,6 +73,16 @@ impl Builder {
     pub fn signalling(self, policy: Policy) -> Self {
         Self {
             runtime: self.runtime.signalling(policy),
+            ..self
+        }
+    }
+
+    /// Makes waits of the threads poll the network device before they sleep: see
+    /// [`softclock::Builder::busy_poll`]. By default they do not.
+    #[must_use]
+    pub fn busy_poll(self, polling: BusyPoll) -> Self {
+        Self {
+            runtime: self.runtime.busy_poll(polling),
             ..self
         }
     }

@@ -285,20 +285,20 @@ impl fmt::Display for DelayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoReceiveWork => f.write_str(
-                "the interface has no interrupts to delay: as veth without an XDP program, it has no receive work",
+                "the kernel has no receive work (NAPI) for the interface; veth has some with AF_XDP",
             ),
             Self::NoSuspension => {
                 f.write_str("the kernel cannot suspend interrupts: Linux 6.13 is needed")
             }
             Self::Held(Some(process)) => {
-                write!(f, "process {process} delays the interrupts already")
+                write!(f, "process {process} delays them already")
             }
-            Self::Held(None) => f.write_str("another process delays the interrupts already"),
+            Self::Held(None) => f.write_str("another process delays them already"),
             Self::Watcher(error) => write!(
                 f,
-                "cannot start the process that undoes the delay of interrupts: {error}"
+                "no process can be started to undo the settings: {error}"
             ),
-            Self::Failed(error) => write!(f, "cannot set the delay of interrupts: {error}"),
+            Self::Failed(error) => error.fmt(f),
         }
     }
 }

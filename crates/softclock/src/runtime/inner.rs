@@ -12,6 +12,7 @@ use async_task::Runnable;
 use slab::Slab;
 use softclock_core::{Clock, Due, IdleRule, Instant, SoftTimers, TriggerState};
 use softclock_linux::alarm::Alarms;
+use softclock_linux::busy_poll::BusyPoll;
 use softclock_linux::clock::{RunTime, ThreadClock, cpu_time_ns, set_timer_slack_ns};
 use softclock_linux::readiness::{Poller, Wakeup};
 
@@ -91,6 +92,15 @@ impl Inner {
             Some(mechanism) => Poller::with_mechanism(mechanism)?,
             None => Poller::new()?,
         };
+        if builder.busy_poll != BusyPoll::OFF {
+            poller.set_busy_poll(builder.busy_poll).map_err(|error| {
+                let mechanism = poller.mechanism();
+                io::Error::new(
+                    error.kind(),
+                    format!("{mechanism} cannot poll devices: {error}"),
+                )
+            })?;
+        }
         let wakeup = Wakeup::new(&mut poller)?;
         let far_timer = FarTimer::new(&mut poller)?;
         let alarms = Alarms::new(&clock).map_err(|error| match error.kind() {

@@ -37,6 +37,7 @@ use inner::Inner;
 pub use mailbox::{PostError, Remote};
 pub use soft_events::{EventContext, SoftEvent};
 use softclock_core::signalling::Policy;
+use softclock_linux::busy_poll::BusyPoll;
 pub use softclock_linux::readiness::{Mechanism, UnknownMechanism};
 pub use statistics::Statistics;
 pub use task::JoinHandle;
@@ -125,6 +126,7 @@ pub struct Builder {
     pub(crate) spin_cap: f64,
     pub(crate) events: Option<Mechanism>,
     pub(crate) signalling: Policy,
+    pub(crate) busy_poll: BusyPoll,
     #[cfg(feature = "memory-net")]
     pub(crate) is_in_memory: bool,
 }
@@ -168,6 +170,26 @@ impl Builder {
         self
     }
 
+    /// Makes waits for the kernel's events poll the network device before they sleep. By default they do not.
+    ///
+    /// A thread without work then takes a processor for up to [`BusyPoll::time`] at each wait, during which frames cause
+    /// neither interrupts nor switches to it, and its own events may be late by as much. With
+    /// [`BusyPoll::is_preferred`] and a [delay](crate::net::stack::InterruptDelay) of the device's interrupts they stay
+    /// masked while the thread works, too. Without effect for devices without receive work of their own, such as the
+    /// loopback and, by default, veth.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use softclock::{BusyPoll, Runtime};
+    ///
+    /// let builder = Runtime::builder().busy_poll(BusyPoll::of(Duration::from_micros(50)));
+    /// ```
+    #[must_use]
+    pub fn busy_poll(mut self, polling: BusyPoll) -> Self {
+        self.busy_poll = polling;
+        self
+    }
+
     /// Gives the runtime TCP and UDP sockets in memory, which reach only each other, for tests of code that uses
     /// sockets.
     #[cfg(feature = "memory-net")]
@@ -182,7 +204,8 @@ impl Builder {
     ///
     /// # Errors
     /// If the process is out of descriptors or timers, if the kernel or a sandbox refuses the mechanism of
-    /// [`events`](Self::events), and `AlreadyExists` if the thread has a runtime.
+    /// [`events`](Self::events), `Unsupported` if that mechanism cannot [poll devices](Self::busy_poll), and
+    /// `AlreadyExists` if the thread has a runtime.
     pub fn build(&self) -> io::Result<Runtime> {
         Ok(Runtime {
             inner: Rc::new(Inner::new(self)?),
@@ -196,6 +219,7 @@ impl Default for Builder {
             spin_cap: 0.05,
             events: None,
             signalling: Policy::Interrupt,
+            busy_poll: BusyPoll::OFF,
             #[cfg(feature = "memory-net")]
             is_in_memory: false,
         }

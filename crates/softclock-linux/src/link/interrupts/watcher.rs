@@ -95,14 +95,9 @@ fn watch(parent: RawFd, kept: &[RawFd], undo: &[Undo]) -> ! {
         libc::chdir(c"/".as_ptr());
         close_others(kept);
         let mut byte = 0u8;
-        let is_dismissed = loop {
-            match libc::read(parent, (&raw mut byte).cast(), 1) {
-                0 => break false,
-                1.. => break true,
-                // No signal interrupts it: all are blocked.
-                _ => break false,
-            }
-        };
+        // No signal interrupts it: all are blocked.
+        let read = libc::read(parent, (&raw mut byte).cast(), 1);
+        let is_dismissed = read > 0;
         if !is_dismissed {
             for Undo { file, bytes } in undo {
                 libc::write(file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());

@@ -49,8 +49,10 @@ impl Umem {
             .and_then(|share| share.checked_mul(shares)?.checked_mul(CHUNK_BYTES))
             .filter(|&bytes| u32::try_from(bytes).is_ok())
             .ok_or_else(too_long)?;
+        let memory = Memory::anonymous(bytes)?;
+        memory.keep_from_children()?;
         Ok(Self {
-            memory: Memory::anonymous(bytes)?,
+            memory,
             shares,
             receive,
             taken: AtomicUsize::new(0),

@@ -26,7 +26,9 @@ use std::time::Duration;
 
 use softclock_core::signalling::Policy;
 use softclock_core::{Clock, FireWindow, Instant, SourceId};
-use softclock_linux::link::{BATCH, Buffer, Claim, Link, LinkMonitor, Pool, Received, Refused};
+use softclock_linux::link::{
+    BATCH, Buffer, Claim, DelayedInterrupts, Link, LinkMonitor, Pool, Received, Refused,
+};
 use softclock_linux::readiness::Readiness;
 use softclock_net::checksum::Verify;
 use softclock_net::link::LinkAddress;
@@ -61,6 +63,7 @@ pub(super) struct Parts {
     pub(super) link: Link,
     pub(super) opened: Opened,
     pub(super) claim: Option<Claim>,
+    pub(super) delayed: Option<DelayedInterrupts>,
     /// Reports the end of the link, if the device does not.
     pub(super) monitor: Option<LinkMonitor>,
     /// How the thread learns of frames.
@@ -75,6 +78,8 @@ pub(super) struct Parts {
 ///
 /// No `RefCell` is borrowed across a trigger state, whose handlers may send datagrams.
 pub(crate) struct Driver {
+    /// Dropped first: with some devices the receive work, which has the settings, ends.
+    _delayed: Option<DelayedInterrupts>,
     interface: Interface,
     link: Link,
     _claim: Option<Claim>,
@@ -125,6 +130,7 @@ impl Driver {
         let interface = Interface::watch(parts.opened)?;
         let now = interface.runtime().clock.now();
         Ok(Rc::new(Self {
+            _delayed: parts.delayed,
             interface,
             link: parts.link,
             _claim: parts.claim,

@@ -87,6 +87,7 @@ impl StackShare {
                 link: self.0.link.clone(),
                 opened: Opened::Lane(lane),
                 claim: None,
+                delayed: None,
                 monitor: None,
                 stack,
                 capture: self.0.capture.clone(),

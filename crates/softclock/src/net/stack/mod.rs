@@ -75,7 +75,7 @@ use softclock_core::signalling::{Counts, Policy};
 use softclock_linux::link::{ClaimError, DeviceError, Link};
 use softclock_net::stack::Settings;
 
-pub use softclock_linux::link::Transport;
+pub use softclock_linux::link::{DelayError, InterruptDelay, Transport};
 
 pub use softclock_net::channel::Limits;
 pub use softclock_net::drops::{DropReason, Drops};
@@ -204,6 +204,14 @@ pub struct StackOptions {
     /// options.signalling = Policy::SoftPoll { quota: Quota::packets(5).unwrap(), bound };
     /// ```
     pub signalling: Policy,
+    /// Delays the interrupts of the interface while the stack is open. `None`, the default, for the interface's own
+    /// settings.
+    ///
+    /// The kernel then looks at the device once in [`InterruptDelay::timeout`] while frames arrive, in all queues of the
+    /// interface, and frames of the host wait as well. The settings are undone when the stack ends, also if the process is
+    /// killed: see [`DelayedInterrupts`](softclock_linux::link::DelayedInterrupts), which forks the process. A veth has
+    /// interrupts to delay only with AF_XDP, and a TAP device never: [`StackError::Interrupts`] then.
+    pub interrupts: Option<InterruptDelay>,
     /// Writes the frames that the stack receives and sends to a file. `None`, the default, for no capture.
     ///
     /// The file has each frame with its time of arrival, or the time at which it is handed to the device, on the
@@ -236,6 +244,7 @@ impl StackOptions {
             threads: 1,
             tcp: TcpSettings::default(),
             signalling: Policy::Interrupt,
+            interrupts: None,
             capture: None,
         }
     }
@@ -489,6 +498,8 @@ pub enum StackError {
     NeedsXdp,
     /// The runtime cannot watch the device, or there is no runtime on this thread.
     Watch(io::Error),
+    /// The interrupts of this interface cannot be delayed.
+    Interrupts(String, DelayError),
     /// The file of the capture cannot be created.
     Capture(PathBuf, io::Error),
     /// The interface was deleted.
@@ -537,6 +548,9 @@ impl fmt::Display for StackError {
                 "ni-lrp needs AF_XDP, whose program demultiplexes, on an existing interface",
             ),
             Self::Watch(error) => write!(f, "cannot watch the device: {error}"),
+            Self::Interrupts(interface, error) => {
+                write!(f, "cannot delay the interrupts of {interface}: {error}")
+            }
             Self::Capture(path, error) => {
                 write!(f, "cannot create the capture {}: {error}", path.display())
             }

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use softclock_core::Clock;
 use softclock_linux::link::{
-    ChannelSettings, Claim, Copies, Device, DeviceError, DeviceFailure, Link, LinkMonitor,
-    XdpChannels, XdpFilter, XdpSettings,
+    ChannelSettings, Claim, Copies, DelayedInterrupts, Device, DeviceError, DeviceFailure, Link,
+    LinkMonitor, XdpChannels, XdpFilter, XdpSettings,
 };
 use softclock_net::demux::HashKey;
 use softclock_net::link::LinkAddress;
@@ -68,6 +68,12 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
         settings.tcp = settings.tcp.divided(options.threads);
         settings.steering = Some(Steering::new(HashKey([random(), random()]), threads, 0));
     }
+    // Behind the device, with which the receive work of some links begins.
+    let delayed = options.interrupts.map(|delay| {
+        let delayed = DelayedInterrupts::set(&link, delay);
+        delayed.map_err(|error| StackError::Interrupts(link.name().into(), error))
+    });
+    let delayed = delayed.transpose()?;
     let key = HashKey([random(), random()]);
     let stack = softclock_net::stack::Stack::new(settings, routes, key);
     // Last, so that a stack that cannot be opened leaves no file.
@@ -76,6 +82,7 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
         link,
         opened,
         claim,
+        delayed,
         monitor,
         stack,
         capture,

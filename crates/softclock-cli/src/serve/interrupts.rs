@@ -1,0 +1,95 @@
+//! Delays the interrupts of an interface for a server on the kernel's sockets.
+
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use softclock_linux::link::{DelayError, DelayedInterrupts, InterruptDelay, Link};
+
+use crate::options::ServerOptions;
+
+/// A delay that ends when this is dropped.
+pub(super) struct Delayed {
+    _held: Arc<Mutex<Option<DelayedInterrupts>>>,
+}
+
+/// Why the interrupts cannot be delayed.
+#[derive(Debug)]
+pub(crate) enum InterruptsError {
+    /// `--napi` was given without an interface.
+    NoInterface,
+    Find(String, io::Error),
+    Delay(String, DelayError),
+}
+
+/// Checks, without changing anything, that the options name an interface to delay the interrupts of.
+///
+/// # Errors
+/// [`InterruptsError::NoInterface`].
+pub(super) fn check(options: &ServerOptions) -> Result<(), InterruptsError> {
+    let has_interface = options.napi_dev.is_some() || options.stack.dev.is_some();
+    match options.stack.napi.is_some() && !has_interface {
+        true => Err(InterruptsError::NoInterface),
+        false => Ok(()),
+    }
+}
+
+/// Delays the interrupts that the options name. `None` if they name none, or leave them to the stack.
+///
+/// A process that replaces another waits, in a thread, for the end of the other's delay, which it could not undo.
+pub(super) fn delay(
+    options: &ServerOptions,
+    is_replacement: bool,
+) -> Result<Option<Delayed>, InterruptsError> {
+    let (Some(delay), Some(name)) = (options.stack.napi, &options.napi_dev) else {
+        return Ok(None);
+    };
+    let link = Link::named(name).map_err(|error| InterruptsError::Find(name.clone(), error))?;
+    let held = match DelayedInterrupts::set(&link, delay) {
+        Ok(delayed) => Arc::new(Mutex::new(Some(delayed))),
+        Err(DelayError::Held(_)) if is_replacement => {
+            let held = Arc::default();
+            wait_for(link, delay, Arc::clone(&held));
+            held
+        }
+        Err(error) => return Err(InterruptsError::Delay(name.clone(), error)),
+    };
+    Ok(Some(Delayed { _held: held }))
+}
+
+/// Sets the delay once no other process does. Gives up if the server has ended, or at any other error.
+fn wait_for(link: Link, delay: InterruptDelay, held: Arc<Mutex<Option<DelayedInterrupts>>>) {
+    thread::spawn(move || {
+        while Arc::strong_count(&held) > 1 {
+            match DelayedInterrupts::set(&link, delay) {
+                Ok(delayed) => {
+                    *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(delayed);
+                    return;
+                }
+                Err(DelayError::Held(_)) => thread::sleep(PAUSE),
+                Err(error) => {
+                    let interface = link.name();
+                    tracing::error!(%interface, %error, "cannot delay interrupts");
+                    return;
+                }
+            }
+        }
+    });
+}
+
+impl fmt::Display for InterruptsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoInterface => f.write_str("--napi needs --napi-dev IF, or --dev"),
+            Self::Find(interface, error) => write!(f, "cannot find interface {interface}: {error}"),
+            Self::Delay(interface, error) => {
+                write!(f, "cannot delay the interrupts of {interface}: {error}")
+            }
+        }
+    }
+}
+
+/// The time between two attempts.
+const PAUSE: Duration = Duration::from_millis(100);
