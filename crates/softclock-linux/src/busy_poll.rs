@@ -4,9 +4,9 @@
 //! A wait first polls the device, and sleeps only if nothing arrives for some time. A frame then causes neither an
 //! interrupt nor a switch to the thread, which costs that time of a processor whenever the thread has nothing to do.
 //!
-//! - [`epoll`]: waits of an epoll descriptor.
-//! - [`io_uring`]: waits of an io_uring.
-//! - [`socket`]: calls on a socket, such as one of AF_XDP.
+//! - `epoll`: waits of an epoll descriptor.
+//! - `io_uring`: waits of an io_uring.
+//! - `socket`: calls on a socket, such as one of AF_XDP.
 //!
 //! These settings belong to a descriptor, and end with it. They have an effect only for devices whose receive work the
 //! kernel can find by the socket (`SO_INCOMING_NAPI_ID`): real ones with NAPI, and veth with GRO and a peer without

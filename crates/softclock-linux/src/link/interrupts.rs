@@ -17,9 +17,12 @@ mod watcher;
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
+use std::thread;
 use std::time::Duration;
 
 use by_interface::ByInterface;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use watcher::{Undo, Watcher};
 
 use super::napi::Instances;
@@ -119,7 +122,7 @@ impl DelayedInterrupts {
     /// settings, and so have those that it loses and gets again, as veth with its XDP program: open sockets of AF_XDP
     /// before.
     ///
-    /// Forks the process. Call it from one thread at a time for a link.
+    /// Forks the process. Blocks for up to 200 ms while the settings of a process that was killed are being undone.
     ///
     /// # Errors
     /// [`DelayError`]. After an error the settings are as before.
@@ -152,10 +155,7 @@ impl DelayedInterrupts {
         means: impl FnOnce() -> Result<Means, DelayError>,
     ) -> Result<Self, DelayError> {
         // First: what is read below must not be the settings of another process.
-        let claim = Claim::to_interrupts(link).map_err(|error| match error {
-            ClaimError::Held(process) => DelayError::Held(process),
-            ClaimError::Io(error) => DelayError::Failed(error),
-        })?;
+        let claim = claim(link)?;
         let means = means()?;
         let undo = means.undo().map_err(failed)?;
         // Before the settings are made, so that there is no moment without it.
@@ -267,6 +267,32 @@ impl Means {
     }
 }
 
+/// Claims the delay of a link's interrupts. Waits for up to 200 ms while the claim is that of a process that has ended,
+/// whose child is undoing its settings.
+fn claim(link: &Link) -> Result<Claim, DelayError> {
+    for _ in 0..CLAIM_TRIES {
+        match Claim::to_interrupts(link) {
+            Err(ClaimError::Held(Some(process))) if has_ended(process) => {
+                thread::sleep(CLAIM_PAUSE)
+            }
+            claimed => return claimed.map_err(refused),
+        }
+    }
+    Claim::to_interrupts(link).map_err(refused)
+}
+
+fn refused(error: ClaimError) -> DelayError {
+    match error {
+        ClaimError::Held(process) => DelayError::Held(process),
+        ClaimError::Io(error) => DelayError::Failed(error),
+    }
+}
+
+fn has_ended(process: u32) -> bool {
+    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
+    process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH))
+}
+
 /// The instances of a link, if the kernel has settings for each.
 fn by_netlink(link: &Link) -> io::Result<Instances> {
     let instances = Instances::of_link(link)?;
@@ -304,6 +330,9 @@ impl fmt::Display for DelayError {
 }
 
 impl std::error::Error for DelayError {}
+
+const CLAIM_TRIES: u32 = 40;
+const CLAIM_PAUSE: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests;
