@@ -66,10 +66,11 @@ fn interrupts_are_delayed_while_a_stack_is_open() {
     let link = || Link::named("near").unwrap();
     let open = || {
         let runtime = Runtime::new().unwrap();
-        let opened = runtime.block_on(async { stack::open(&options) });
+        // The handle would keep the stack open after the runtime.
+        let opened = runtime.block_on(async { stack::open(&options).map(drop) });
         let open = InterruptDelays::of(&link());
         drop(runtime);
-        opened.map(|_| (open, InterruptDelays::of(&link()).holder))
+        opened.map(|()| (open, InterruptDelays::of(&link()).holder))
     };
     let (open, left) = match near.inside(open).unwrap() {
         Err(StackError::Open(error)) => softclock_testing::skip!("{error}"),
