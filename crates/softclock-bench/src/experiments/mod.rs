@@ -3,6 +3,7 @@
 use crate::output::report::Experiment;
 
 pub mod burst;
+pub mod clocked_interrupts;
 pub mod event_delivery;
 pub mod hostile;
 pub mod lrp;
@@ -27,6 +28,7 @@ pub const ALL: &[&Experiment] = &[
     &soft_timers::table_5::EXPERIMENT,
     &soft_timers::table_6::EXPERIMENT,
     &soft_timers::table_8::EXPERIMENT,
+    &soft_timers::table_12::EXPERIMENT,
     &soft_timers::table_13::EXPERIMENT,
     &event_delivery::figure_6::EXPERIMENT,
     &event_delivery::figure_7::EXPERIMENT,
@@ -54,7 +56,10 @@ pub const ALL: &[&Experiment] = &[
     &tcp::serve::EXPERIMENT,
     &tcp::loss::EXPERIMENT,
     &tcp::cost::EXPERIMENT,
+    &clocked_interrupts::table_1::EXPERIMENT,
+    &clocked_interrupts::latency::EXPERIMENT,
     &signalling::load::EXPERIMENT,
+    &signalling::livelock::EXPERIMENT,
     &wan::delay::EXPERIMENT,
     &burst::speed::EXPERIMENT,
     &serve::head::EXPERIMENT,

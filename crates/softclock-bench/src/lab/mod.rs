@@ -7,6 +7,7 @@ pub mod hostile;
 pub mod lrp;
 pub mod proxy_stage;
 pub mod readiness;
+pub mod signalling;
 pub mod simulation;
 pub mod sleepers;
 pub mod tcp;

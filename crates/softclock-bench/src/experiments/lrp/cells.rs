@@ -8,23 +8,36 @@ use crate::output::chart::Chart;
 use crate::output::report::{Context, Report, Row};
 
 /// The name of a metric, its unit, and its value in a sample; `None` leaves the sample out.
-pub(super) type Metric<S> = (&'static str, &'static str, fn(&S) -> Option<f64>);
+pub(in crate::experiments) type Metric<S> = (&'static str, &'static str, fn(&S) -> Option<f64>);
 
 /// A variant at one setting.
-pub(super) struct Cell<C> {
+pub(in crate::experiments) struct Cell<C> {
     /// The name of the variant in tables.
-    pub(super) variant: &'static str,
+    pub(in crate::experiments) variant: String,
     /// The setting, which is appended to the names of metrics. Cells of one setting follow each other.
-    pub(super) setting: String,
-    pub(super) content: C,
+    pub(in crate::experiments) setting: String,
+    pub(in crate::experiments) content: C,
 }
 
 /// The samples of a cell, of all rounds.
-pub(super) type Found<C, S> = Vec<(Cell<C>, Vec<S>)>;
+pub(in crate::experiments) type Found<C, S> = Vec<(Cell<C>, Vec<S>)>;
 
-/// Measures all cells in turn, each once or several times in a round, and shows the metrics; returns the reason where labs
-/// cannot be created.
-pub(super) fn report<C, S>(
+/// Measures all cells in turn, each once or several times in a round, and shows the metrics, with the notes of the lab;
+/// returns the reason where labs cannot be created.
+pub(in crate::experiments) fn report<C, S>(
+    context: &Context,
+    (title, notes): (&'static str, &[&str]),
+    cells: (Vec<Cell<C>>, usize),
+    metrics: &[Metric<S>],
+    measure: impl FnMut(&C) -> io::Result<Vec<S>>,
+    charts: impl FnOnce(&Found<C, S>) -> Vec<Chart>,
+) -> Result<Report, Box<dyn Error>> {
+    let notes: Vec<&str> = NOTES.iter().chain(notes).copied().collect();
+    report_of_lab(context, (title, &notes), cells, metrics, measure, charts)
+}
+
+/// Like [`report`], with these notes only.
+pub(in crate::experiments) fn report_of_lab<C, S>(
     context: &Context,
     (title, notes): (&'static str, &[&str]),
     (cells, rounds): (Vec<Cell<C>>, usize),
@@ -43,14 +56,14 @@ pub(super) fn report<C, S>(
         let cells = found.len();
         for (index, (cell, samples)) in found.iter_mut().enumerate() {
             let done = round * cells + index;
-            let measured = context.round(done, total, cell.variant, || measure(&cell.content));
+            let measured = context.round(done, total, &cell.variant, || measure(&cell.content));
             samples.extend(measured.map_err(|error| format!("{}: {error}", cell.variant))?);
         }
     }
     context.progress(total, total, "");
     Ok(Report {
         title,
-        notes: NOTES.iter().chain(notes).map(ToString::to_string).collect(),
+        notes: notes.iter().map(ToString::to_string).collect(),
         rows: rows(&found, metrics),
         charts: charts(&found),
     })
@@ -87,7 +100,7 @@ fn rows<C, S>(found: &Found<C, S>, metrics: &[Metric<S>]) -> Vec<Row> {
                     setting => format!("{metric}; {setting}"),
                 };
                 if !values.is_empty() {
-                    rows.push(Row::of_samples(cell.variant, metric, unit, &values));
+                    rows.push(Row::of_samples(&*cell.variant, metric, unit, &values));
                 }
             }
         }

@@ -25,7 +25,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let plan = if context.smoke { &SMOKE } else { &FULL };
     let cells = plan.works_us.iter().flat_map(|&us| {
         Variant::ALL.into_iter().map(move |variant| Cell {
-            variant: variant.name(),
+            variant: variant.name().to_owned(),
             setting: format!("work {us} us"),
             content: (us, variant),
         })
@@ -149,34 +149,46 @@ fn of_overload(sweep: &Sweep, of: fn(&Rates) -> f64) -> f64 {
 
 fn chart(us: u64, found: &Found<(u64, Variant), Sweep>) -> Chart {
     let of_work = found.iter().filter(|(cell, _)| cell.content.0 == us);
-    let series: Vec<Series> = of_work
-        .map(|(cell, sweeps)| {
-            let points = (0..sweeps[0].points.len()).map(|place| {
-                let median_of = |of: fn(&Rates) -> f64| {
-                    let samples: Vec<f64> = sweeps
-                        .iter()
-                        .map(|sweep| of(&sweep.points[place]) / 1e3)
-                        .collect();
-                    median(&samples).round()
-                };
-                (
-                    median_of(|rates| rates.offered),
-                    median_of(|rates| rates.delivered),
-                )
-            });
-            Series {
-                name: cell.variant.to_owned(),
-                mark: Mark::Line,
-                points: points.collect(),
-            }
-        })
-        .collect();
+    let sweeps = of_work.map(|(cell, sweeps)| {
+        let points = sweeps.iter().map(|sweep| &sweep.points[..]).collect();
+        (cell.variant.clone(), points)
+    });
+    chart_of(
+        format!("delivered against offered, work of {us} us a packet"),
+        sweeps.collect(),
+    )
+}
+
+/// Returns the chart of delivered against offered rates: for each variant the medians of its rounds, each of which has the
+/// same points.
+pub(in crate::experiments) fn chart_of(
+    title: String,
+    variants: Vec<(String, Vec<&[Rates]>)>,
+) -> Chart {
+    let of_variant = |(name, sweeps): (String, Vec<&[Rates]>)| {
+        let points = (0..sweeps[0].len()).map(|place| {
+            let median_of = |of: fn(&Rates) -> f64| {
+                let samples = sweeps.iter().map(|sweep| of(&sweep[place]) / 1e3);
+                median(&samples.collect::<Vec<f64>>()).round()
+            };
+            (
+                median_of(|rates| rates.offered),
+                median_of(|rates| rates.delivered),
+            )
+        });
+        Series {
+            name,
+            mark: Mark::Line,
+            points: points.collect(),
+        }
+    };
+    let series: Vec<Series> = variants.into_iter().map(of_variant).collect();
     let high = |of: fn(&(f64, f64)) -> f64| {
         let values = series.iter().flat_map(|series| &series.points).map(of);
         values.fold(1.0, f64::max)
     };
     Chart {
-        title: format!("delivered against offered, work of {us} us a packet"),
+        title,
         x: Axis::linear("offered, thousands a second", 0.0, high(|point| point.0)),
         y: Axis::linear("delivered, thousands a second", 0.0, high(|point| point.1)),
         series,

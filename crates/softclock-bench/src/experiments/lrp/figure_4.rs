@@ -31,7 +31,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
             Target::Reference => " into the reference",
         };
         Variant::ALL.into_iter().map(move |variant| Cell {
-            variant: variant.name(),
+            variant: variant.name().to_owned(),
             setting: format!("flood of {} k/s{into}", flood / 1000),
             content: (variant, flood, target),
         })

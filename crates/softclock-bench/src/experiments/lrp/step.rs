@@ -24,7 +24,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let cells = plan.factors.iter().flat_map(|&factor| {
         let variants = Variant::ALL.into_iter();
         variants.map(move |variant| Cell {
-            variant: variant.name(),
+            variant: variant.name().to_owned(),
             setting: format!("step to {factor} times the capacity"),
             content: (variant, factor),
         })

@@ -25,7 +25,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let plan = if context.smoke { &SMOKE } else { &FULL };
     let variants = Variant::ALL.into_iter();
     let cells = variants.map(|variant| Cell {
-        variant: variant.name(),
+        variant: variant.name().to_owned(),
         setting: String::new(),
         content: variant,
     });

@@ -30,7 +30,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let cells = plan.speeds.iter().flat_map(|&(speed, call)| {
         let variants = Variant::ALL.into_iter().chain(weighted);
         variants.map(move |variant| Cell {
-            variant: variant.name(),
+            variant: variant.name().to_owned(),
             setting: format!("{speed}: calls of {} us", call.as_micros()),
             content: (variant, call),
         })

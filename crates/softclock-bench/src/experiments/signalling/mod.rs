@@ -1,4 +1,6 @@
 //! Signalling: how a thread learns that its device has work.
 
+pub(in crate::experiments) mod comparisons;
+pub mod livelock;
 pub mod load;
-mod policies;
+pub(in crate::experiments) mod policies;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use softclock::signalling::{LatencyBound, Period, Policy, Quota, Wakeups};
 
 /// One of each kind, for smoke runs.
-pub(super) fn few() -> Vec<Policy> {
+pub(in crate::experiments) fn few() -> Vec<Policy> {
     let kinds = [
         "interrupt",
         "clocked=1000us",
@@ -19,7 +19,7 @@ pub(super) fn few() -> Vec<Policy> {
 }
 
 /// All policies: with the default latency bound, and where a waiting thread is not woken also with a longer one.
-pub(super) fn all() -> Vec<Policy> {
+pub(in crate::experiments) fn all() -> Vec<Policy> {
     let bound = LatencyBound::default();
     let clocked = [2_000, 1_000, 250, 50].map(|us| {
         let period = Period::new(Duration::from_micros(us)).expect("within the range");
@@ -41,7 +41,7 @@ pub(super) fn all() -> Vec<Policy> {
 }
 
 /// The name in tables: the policy, and its latency bound if that is not the default.
-pub(super) fn name(policy: Policy) -> String {
+pub(in crate::experiments) fn name(policy: Policy) -> String {
     match policy.bound() {
         Some(bound) if bound != LatencyBound::default() => {
             format!("{policy}, {} us", bound.as_ns() / 1_000)

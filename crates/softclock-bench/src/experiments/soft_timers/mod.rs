@@ -5,6 +5,7 @@ pub mod check;
 pub mod figure_3;
 pub mod sleep_precision;
 pub mod table_1;
+pub mod table_12;
 pub mod table_13;
 pub mod table_2;
 pub mod table_4;

@@ -62,6 +62,7 @@ pub use service::Service;
 pub use stage::{Background, Rates, Stage};
 pub use step::Deliveries;
 pub use stopping::Stop;
+pub(in crate::lab) use stopping::Threads;
 pub use variant::{Driver, KernelReceive, Variant};
 pub use weights::check_weights;
 

@@ -150,6 +150,20 @@ impl Network {
         fs::write(self.file(link, "queues/rx-0/rps_cpus"), format!("{mask:x}"))
     }
 
+    /// Makes NAPI of a link look once a period, beginning with the next frame, without being woken by frames.
+    ///
+    /// # Errors
+    /// The kernel lacks `napi_defer_hard_irqs` (Linux 5.8).
+    pub fn clock_napi(&self, link: Link, period: Duration) -> io::Result<()> {
+        let period_ns = period.as_nanos().to_string();
+        fs::write(self.file(link, "gro_flush_timeout"), period_ns)?;
+        // The looks in vain after which frames wake it again.
+        fs::write(
+            self.file(link, "napi_defer_hard_irqs"),
+            i32::MAX.to_string(),
+        )
+    }
+
     /// The losses on the links to the server so far.
     ///
     /// # Errors

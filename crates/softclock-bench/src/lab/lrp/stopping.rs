@@ -23,7 +23,7 @@ impl Stop {
 
 /// Threads that end when this is dropped.
 #[derive(Debug, Default)]
-pub(super) struct Threads {
+pub(in crate::lab) struct Threads {
     pub(super) stop: Stop,
     handles: Vec<JoinHandle<()>>,
 }
@@ -33,7 +33,7 @@ impl Threads {
     ///
     /// # Errors
     /// Those of starting a thread.
-    pub(super) fn start(
+    pub(in crate::lab) fn start(
         &mut self,
         name: &str,
         run: impl FnOnce(Stop) + Send + 'static,

@@ -19,7 +19,7 @@ pub(super) fn transfer(direction: Direction, bytes: u64, buffers: Buffers) -> io
         Direction::Sends => SEND_PORT,
         Direction::Receives => RECEIVE_PORT,
     };
-    let socket = open(buffers)?;
+    let socket = open(buffers.bytes())?;
     connect(&socket, &SocketAddr::from((SUBJECT, port)))?;
     let mut stream = TcpStream::from(socket);
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -43,7 +43,7 @@ pub(super) fn transfer(direction: Direction, bytes: u64, buffers: Buffers) -> io
 pub(super) fn run(plan: Plan, stop: &Stop, ready: Ready<'_>) -> io::Result<()> {
     let listeners = [SEND_PORT, RECEIVE_PORT].map(|port| -> io::Result<TcpListener> {
         // Accepted sockets inherit the buffers.
-        let socket = open(plan.buffers)?;
+        let socket = open(plan.buffers.bytes())?;
         bind(&socket, &SocketAddr::from((SUBJECT, port)))?;
         listen(&socket, 16)?;
         Ok(socket.into())
@@ -71,14 +71,15 @@ pub(super) fn run(plan: Plan, stop: &Stop, ready: Ready<'_>) -> io::Result<()> {
     Ok(())
 }
 
-fn open(buffers: Buffers) -> io::Result<std::os::fd::OwnedFd> {
+/// Opens a socket with send and receive buffers of this many bytes, if it is not to have the default.
+pub(in crate::lab) fn open(buffer: Option<usize>) -> io::Result<std::os::fd::OwnedFd> {
     let socket = socket_with(
         AddressFamily::INET,
         SocketType::STREAM,
         SocketFlags::CLOEXEC,
         None,
     )?;
-    if let Some(bytes) = buffers.bytes() {
+    if let Some(bytes) = buffer {
         set_socket_recv_buffer_size(socket.as_fd(), bytes)?;
         set_socket_send_buffer_size(socket.as_fd(), bytes)?;
     }

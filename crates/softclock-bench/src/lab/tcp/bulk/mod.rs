@@ -27,6 +27,7 @@ use crate::lab::lrp::Stop;
 use crate::measure::processors::{Processors, pin};
 
 pub use gvisor::Gvisor;
+pub(in crate::lab) use kernel::open as open_kernel_socket;
 pub use plan::{Buffers, Direction};
 
 use plan::{KERNEL, Plan, Ready, SUBJECT, TAP};
