@@ -85,7 +85,7 @@ fn measure(signal: Signal, seed: u64, plan: &Plan) -> io::Result<Sample> {
     // For the neighbors, and the memory that the stacks keep.
     pings(3)?;
     let alone = pings(plan.pings)?;
-    bulk.begin();
+    bulk.begin()?;
     thread::sleep(plan.settle);
     let (beside_bulk, flow) = thread::scope(|scope| {
         let flow = scope.spawn(|| bulk.flow(plan.flow()));

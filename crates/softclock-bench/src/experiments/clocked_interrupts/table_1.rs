@@ -136,7 +136,7 @@ fn measure(setting: Setting, plan: &Plan) -> io::Result<Flow> {
     if setting.part.has_work() {
         bulk.compute()?;
     }
-    bulk.begin();
+    bulk.begin()?;
     std::thread::sleep(plan.settle);
     bulk.flow(match setting.part.has_work() {
         // The scheduler gives the processor away for milliseconds.

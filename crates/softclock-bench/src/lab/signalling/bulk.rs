@@ -114,9 +114,25 @@ impl Bulk {
         })
     }
 
-    /// Lets the sender begin.
-    pub fn begin(&self) {
+    /// Lets the sender begin, and waits until bytes arrive: a SYN may be lost while a kernel thread of the link starts.
+    ///
+    /// # Errors
+    /// Nothing arrives within 5 s.
+    pub fn begin(&self) -> io::Result<()> {
         self.begins.store(true, Relaxed);
+        self.wait_for_bytes(self.received.load(Relaxed))
+    }
+
+    /// Waits until the receiver has more than this many bytes.
+    fn wait_for_bytes(&self, before: u64) -> io::Result<()> {
+        let begun = Instant::now();
+        while self.received.load(Relaxed) == before {
+            if begun.elapsed() > PATIENCE {
+                return Err(io::Error::other("the receiver gets nothing"));
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     /// Starts a thread that computes without end on the receiver's processor, with the receiver's priority.
@@ -137,29 +153,26 @@ impl Bulk {
         Ok(())
     }
 
-    /// Measures a slice of the transfer, which goes on.
+    /// Measures a slice of the transfer, which goes on. The slice is longer if nothing arrives in it.
     ///
     /// # Errors
-    /// The receiver has ended, or nothing arrived.
+    /// The receiver has ended, or nothing arrives within 5 s.
     pub fn flow(&self, slice: Duration) -> io::Result<Flow> {
         let idle = IdleTime::now(self.network.processors.server.unwrap_or_default())?;
         let (begun, before) = (Instant::now(), self.received.load(Relaxed));
         let computing = || self.computing.map(Accounts::of).transpose();
         let (receiver, computed) = (Accounts::of(self.receiver)?, computing()?);
         thread::sleep(slice);
+        self.wait_for_bytes(before)?;
         let receiver = Accounts::of(self.receiver)? - receiver;
         let computing = computing()?.zip(computed);
-        let bytes = self.received.load(Relaxed) - before;
-        match bytes {
-            0 => Err(io::Error::other("the receiver gets nothing")),
-            _ => Ok(Flow {
-                bytes,
-                elapsed: begun.elapsed(),
-                receiver,
-                computing: computing.map(|(after, before)| after - before),
-                busy: idle.busy()?,
-            }),
-        }
+        Ok(Flow {
+            bytes: self.received.load(Relaxed) - before,
+            elapsed: begun.elapsed(),
+            receiver,
+            computing: computing.map(|(after, before)| after - before),
+            busy: idle.busy()?,
+        })
     }
 
     /// Returns the address of the receiver, for pings.
@@ -204,3 +217,5 @@ impl Flow {
         self.receiver.waited / self.receiver.runs.max(1) as u32
     }
 }
+
+const PATIENCE: Duration = Duration::from_secs(5);
