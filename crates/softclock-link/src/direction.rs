@@ -128,7 +128,7 @@ impl<D: Discipline> Direction<D> {
 
     /// Schedules a transmission at `due`, unless an earlier one is pending. Allocates on the first call only.
     fn schedule(self: &Rc<Self>, due: Due) {
-        let window = FireWindow::from(due.at);
+        let window = self.window(due);
         let Some(event) = self.event.get() else {
             self.due.set(due);
             // A weak reference, since the event is stored in the direction itself.
@@ -159,7 +159,14 @@ impl<D: Discipline> Direction<D> {
         self.to.flush();
         if let Some(due) = self.transmit() {
             self.due.set(due);
-            context.reschedule_within(FireWindow::from(due.at));
+            context.reschedule_within(self.window(due));
+        }
+    }
+
+    fn window(&self, due: Due) -> FireWindow {
+        match self.discipline.borrow().is_rough() {
+            true => FireWindow::roughly(due.at),
+            false => FireWindow::from(due.at),
         }
     }
 }

@@ -36,6 +36,12 @@ pub trait Discipline: 'static {
     /// Returns the next frame that may leave at `now`, or the time at which one may. Call it until it returns no frame.
     fn next(&mut self, now: Instant) -> Next;
 
+    /// Whether frames may leave as late as a thread returns from a wait, so that it does not spin for them. The answer
+    /// never changes.
+    fn is_rough(&self) -> bool {
+        false
+    }
+
     /// Returns the counters of each class.
     fn rows(&self) -> Vec<Row>;
 }

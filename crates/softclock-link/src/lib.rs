@@ -25,5 +25,5 @@ mod port;
 pub use direction::{Direction, DirectionReport};
 pub use emulator::Emulator;
 pub use frame::{Activity, Counts, Discipline, Frame, Next, Row};
-pub use pacer::{Class, ClassError, Pacer, PacerOptions};
+pub use pacer::{Class, ClassError, LATE_WAIT, Pacer, PacerOptions};
 pub use port::{MechanismChoice, Opened, Port, PortError, PortSpec};

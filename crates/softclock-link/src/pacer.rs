@@ -20,7 +20,8 @@ pub use class::{Class, ClassError};
 pub struct PacerOptions {
     /// The rate of the link.
     pub link: Rate,
-    /// How late a packet may be sent, so that packets of several classes leave by one system call. Zero for none.
+    /// How late a packet may be sent, so that packets that are due within this time leave by one system call. Zero for
+    /// none. It includes the usual lateness of a wait; from [`LATE_WAIT`] on, the thread does not spin.
     pub tolerance: Duration,
     /// Bytes on the wire that each frame adds to its own length: 24 on Ethernet.
     pub overhead_bytes: u32,
@@ -40,9 +41,13 @@ pub struct Pacer {
     unpaced: VecDeque<(Frame, u64)>,
     unpaced_row: Row,
     overhead_bytes: u32,
+    is_rough: bool,
     /// Buffers for the segments of large frames.
     pool: Pool,
 }
+
+/// The usual lateness of a blocking wait, which a tolerance includes.
+pub const LATE_WAIT: Duration = Duration::from_micros(50);
 
 #[derive(Debug)]
 struct Paced {
@@ -58,7 +63,11 @@ impl Pacer {
     /// filter matches it; the default class comes last wherever it stands in `classes`.
     pub fn new(classes: &[Class], options: PacerOptions, now: Instant) -> Self {
         let mut clock = ByteClock::new(options.link, now);
-        clock.set_tolerance(options.tolerance);
+        let is_rough = options.tolerance >= LATE_WAIT;
+        clock.set_tolerance(match is_rough {
+            true => options.tolerance - LATE_WAIT,
+            false => options.tolerance,
+        });
         let paced = classes.iter().enumerate().map(|(index, class)| Paced {
             id: clock.add_class(class.options),
             name: class
@@ -87,6 +96,7 @@ impl Pacer {
                 ..Row::default()
             },
             overhead_bytes: options.overhead_bytes,
+            is_rough,
             pool: Pool::new(),
         }
     }
@@ -176,7 +186,6 @@ impl Discipline for Pacer {
 
     fn next(&mut self, now: Instant) -> Next {
         // Unpaced frames first: they have no time to wait for.
-        // Unpaced frames first: they have no time to wait for.
         if let Some((frame, bytes)) = self.unpaced.pop_front() {
             let row = &mut self.unpaced_row;
             row.queued_packets -= 1;
@@ -195,6 +204,10 @@ impl Discipline for Pacer {
             Dequeued::Wait(due) => Next::Wait(due),
             Dequeued::Empty => Next::Empty,
         }
+    }
+
+    fn is_rough(&self) -> bool {
+        self.is_rough
     }
 
     fn rows(&self) -> Vec<Row> {
@@ -266,6 +279,32 @@ mod tests {
         assert!((7..=8).contains(&sent), "{sent}");
         assert!((490_000..500_000).contains(&bytes), "{bytes} of 500000");
         assert_eq!(lost("rate 80mbit behind 100ms").1, 0);
+    }
+
+    /// A tolerance holds frames back for a batch, less the time by which a wait may be late.
+    #[test]
+    fn a_tolerance_includes_the_lateness_of_a_wait() {
+        for (tolerance_us, is_rough, wait_us) in [
+            (0, false, 100),
+            (40, false, 140),
+            (50, true, 100),
+            (250, true, 300),
+        ] {
+            let link = Rate::from_bps(1_000_000_000).unwrap();
+            let options = PacerOptions {
+                link,
+                tolerance: Duration::from_micros(tolerance_us),
+                overhead_bytes: 0,
+            };
+            let class = "rate 80mbit".parse().unwrap();
+            let mut pacer = Pacer::new(&[class], options, Instant::ORIGIN);
+            assert_eq!(pacer.is_rough(), is_rough);
+            (0..2).for_each(|_| pacer.on_frame(datagram(80, 1000), Instant::ORIGIN));
+            assert!(matches!(pacer.next(Instant::ORIGIN), Next::Send(_)));
+            let wait = pacer.next(Instant::ORIGIN);
+            let due = Instant::from_ns(wait_us * 1000);
+            assert!(matches!(wait, Next::Wait(at) if at == due), "{wait:?}");
+        }
     }
 
     /// A UDP datagram over IPv4 with this destination port.

@@ -44,7 +44,7 @@ impl Port {
     }
 
     fn new((link, device): Linked) -> Result<Self, PortError> {
-        let device = Descriptor::new(device).map_err(|error| PortError::Watch {
+        let device = Descriptor::for_reading(device).map_err(|error| PortError::Watch {
             interface: link.name().into(),
             error,
         })?;

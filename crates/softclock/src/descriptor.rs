@@ -26,6 +26,17 @@ impl<F: AsFd> Descriptor<F> {
         })
     }
 
+    /// Like [`new`](Self::new), but room to write is not reported. For a device that is written to without waiting, where
+    /// each transmission would otherwise be an event once it is complete.
+    ///
+    /// # Errors
+    /// Those of [`new`](Self::new).
+    pub fn for_reading(fd: F) -> io::Result<Self> {
+        Ok(Self {
+            kernel: Kernel::for_reading(fd)?,
+        })
+    }
+
     /// Returns the descriptor.
     pub fn descriptor(&self) -> &F {
         self.kernel.descriptor()

@@ -48,6 +48,7 @@ fn all() -> Vec<Policy> {
         Policy::Poll,
         period(Period::LONGEST),
         period(Duration::from_micros(50)),
+        automatic(Wakeups::ByTimer),
         automatic(Wakeups::Deferred),
     ];
     [&with_interrupts()[..], &others].concat()
@@ -340,6 +341,27 @@ fn every_policy_serves_sockets_of_the_kernel() {
                 assert!(longest < Duration::from_secs(2), "{policy:?}: {longest:?}");
             }
         });
+    }
+}
+
+/// A thread that sleeps in place of waiting does sleep.
+#[test]
+fn waits_for_timers_take_no_time_of_the_processor() {
+    for wakeups in [Wakeups::ByTimer, Wakeups::Deferred] {
+        let mut builder = Runtime::builder();
+        builder = builder.spin_cap(0.0).signalling(automatic(wakeups));
+        let (ran, elapsed) = builder.build().unwrap().block_on(async {
+            let (begun, ran) = (Instant::now(), run_ns());
+            while begun.elapsed() < Duration::from_millis(200) {
+                softclock::sleep(Duration::from_micros(80)).await;
+            }
+            (run_ns() - ran, begun.elapsed())
+        });
+        let elapsed = elapsed.as_nanos() as u64;
+        assert!(
+            ran < elapsed * 3 / 4,
+            "{wakeups:?}: ran {ran} of {elapsed} ns"
+        );
     }
 }
 

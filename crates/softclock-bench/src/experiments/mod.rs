@@ -45,6 +45,7 @@ pub const ALL: &[&Experiment] = &[
     &pspacer::table_8::EXPERIMENT,
     &pspacer::figure_9::EXPERIMENT,
     &pspacer::tolerance::EXPERIMENT,
+    &pspacer::cost::EXPERIMENT,
     &lrp::figure_3::EXPERIMENT,
     &lrp::figure_4::EXPERIMENT,
     &lrp::figure_5::EXPERIMENT,

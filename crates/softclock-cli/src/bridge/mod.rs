@@ -21,12 +21,14 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use futures_lite::future::or;
 use softclock::signal::{Signal, Signals};
+use softclock::signalling::{LatencyBound, Policy};
 use softclock::{Instant, Runtime};
 use softclock_link::{Direction, Discipline, MechanismChoice, Opened, Port, PortSpec};
 use softclock_linux::link::Link;
 use softclock_linux::priority::set_realtime_priority;
 
 use crate::demo::screen::Drawing;
+use crate::options::signalling;
 use crate::values::{percent, seconds, whole};
 pub(crate) use error::{BridgeError, port_error};
 use report::{Directed, Report};
@@ -51,13 +53,20 @@ pub(crate) struct BridgeOptions {
     pub(crate) overhead: u32,
 
     /// Share of a processor that the bridge may spin to send frames on time; 0 turns spinning off
-    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "25", value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "5", value_parser = percent)]
     spin_cap: f64,
 
     /// Real-time priority of the bridge's thread, 1 to 99 (SCHED_FIFO), so that other load does not delay frames; 0 for
     /// none
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(0..=99u8))]
     priority: u8,
+
+    #[arg(long, value_name = "POLICY", default_value = "automatic=timer", value_parser = signalling::policy, help = signalling::BRIDGE_HELP)]
+    signalling: Policy,
+
+    /// Longest time between two looks of soft-poll and automatic, and so what a frame may wait: 20us to 10ms
+    #[arg(long, value_name = "TIME", default_value = "250us", value_parser = signalling::latency)]
+    signalling_latency: LatencyBound,
 
     /// End after this time [default: on Ctrl-C or SIGTERM]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds)]
@@ -137,8 +146,10 @@ pub(crate) fn run<D: Discipline>(
     // Threads inherit the mask, so block the signals before any thread starts; and before taking the interfaces, so
     // that a signal cannot end the process without a summary.
     let signals = Signals::block(&[Signal::Interrupt, Signal::Terminate]).map_err(failed)?;
-    let runtime = Runtime::builder().spin_cap(options.spin_cap).build();
-    runtime.map_err(failed)?.block_on(async {
+    let mut runtime = Runtime::builder();
+    let policy = options.signalling.with_bound(options.signalling_latency);
+    runtime = runtime.spin_cap(options.spin_cap).signalling(policy);
+    runtime.build().map_err(failed)?.block_on(async {
         let [there, back] = treatments([b.link(), a.link()], softclock::now());
         let (ports, opened) = Port::open_both(&[a, b], options.mechanism.into())?;
         let [a, b] = ports.map(Rc::new);
@@ -236,7 +247,9 @@ impl<D: Discipline> Bridge<D> {
         loop {
             // Wake up every FRAME to draw, and for the end of --duration.
             let left = all.saturating_sub(softclock::now().since(begun));
-            let ended = softclock::timeout(left.min(FRAME), ended.as_mut()).await;
+            let ended = softclock::timeout(left.min(FRAME), ended.as_mut());
+            // Without slack, the thread would be on time for all events while this one is pending.
+            let ended = ended.with_slack(FRAME_SLACK).await;
             let end = match ended {
                 Ok(end) => Some(end),
                 Err(_) => self.check_links().err().map(Err),
@@ -290,3 +303,4 @@ fn show_summary(report: &Report, options: &BridgeOptions, on_screen: bool) {
 
 /// Interval between drawings, and between checks that the links still exist.
 const FRAME: Duration = Duration::from_secs(1);
+const FRAME_SLACK: Duration = Duration::from_millis(10);

@@ -11,7 +11,7 @@ pub(crate) mod priority;
 mod proxy;
 mod serve;
 mod server;
-mod signalling;
+pub(crate) mod signalling;
 mod stack;
 mod tcp;
 mod upstream;

@@ -5,6 +5,7 @@ mod errors;
 mod lab;
 mod pace;
 mod ping;
+mod signalling;
 mod takeover;
 mod tap;
 #[path = "../tools/terminal.rs"]

@@ -36,11 +36,12 @@
 //! rounding errors do not accumulate: after any number of bytes in a row, a class's clock equals a single division of
 //! their sum.
 //!
-//! Classes that are due at about the same time can be served together. With a tolerance, [`Dequeued::Wait`] is
-//! rounded up to a multiple of it. All packets due in between are sent in one batch, late by less than the tolerance,
-//! and at the same average rates (the open issue of section IV-D), since clocks make up for the tolerance too. The
-//! packets of a batch are returned at once, although the link needs up to the tolerance to send them, and a
-//! bottleneck of a class's rate has to queue the packets that the class collected in that time.
+//! Classes that are due at about the same time can be served together. With a tolerance, [`Dequeued::Wait`] is later by
+//! it than the first due time. All packets due in between are sent in one batch, late by at most the tolerance, and at
+//! the same average rates (the open issue of section IV-D), since clocks make up for the tolerance too. Packets of a
+//! single class whose distance exceeds the tolerance keep that distance. The packets of a batch are returned at once,
+//! although the link needs up to the tolerance to send them, and a bottleneck of a class's rate has to queue the packets
+//! that the class collected in that time.
 //!
 //! # Cost
 //! O(log n) per packet with n classes that have packets; classes without packets cost nothing. Queues are bounded in
@@ -251,7 +252,9 @@ impl<P> ByteClock<P> {
         self.admit();
         let Some(&Reverse((_, _, index))) = self.eligible.peek() else {
             return match self.waiting.peek() {
-                Some(&Reverse((clock, ..))) => Dequeued::Wait(self.round_up(self.time_of(clock))),
+                Some(&Reverse((clock, ..))) => {
+                    Dequeued::Wait(self.time_of(clock).add_ns(self.tolerance_ns))
+                }
                 None => Dequeued::Empty,
             };
         };
@@ -397,17 +400,6 @@ impl<P> ByteClock<P> {
     /// Returns the first instant at which the link could have sent `bytes`.
     fn time_of(&self, bytes: u64) -> Instant {
         self.start + self.link.time_of(bytes)
-    }
-
-    /// Rounds up to a multiple of the tolerance after the start.
-    fn round_up(&self, at: Instant) -> Instant {
-        match self.tolerance_ns {
-            0 => at,
-            tolerance => {
-                let ns = at.ns_since(self.start).div_ceil(tolerance);
-                self.start.add_ns(ns.saturating_mul(tolerance))
-            }
-        }
     }
 }
 

@@ -6,8 +6,8 @@
 //! served by its interrupt than by many looks in vain. Both conditions have hysteresis. They hold for the last
 //! milliseconds, so a step in the load is followed within about two.
 //!
-//! In both states a thread that is about to wait enables interrupts and looks once more, unless wake-ups may be
-//! [deferred](super::Wakeups::Deferred).
+//! In both states a thread that is about to wait enables interrupts and looks once more, unless its
+//! [wake-ups](super::Wakeups) may be left to a timer or deferred.
 
 use super::Next;
 use super::deferral::Deferral;
@@ -22,8 +22,8 @@ pub(super) struct Automatic {
     bound_ns: u64,
     soft: SoftPoll,
     is_loaded: bool,
-    /// Present if wake-ups may be deferred.
-    deferral: Option<Deferral>,
+    wakeups: Wakeups,
+    deferral: Deferral,
     /// Whether the next look is at the time at which the thread wakes up anyway, and so tells nothing about the
     /// interval.
     is_borrowed: bool,
@@ -35,10 +35,8 @@ impl Automatic {
             bound_ns: bound.as_ns(),
             soft: SoftPoll::new(Quota::AUTOMATIC, bound, now),
             is_loaded: false,
-            deferral: match wakeups {
-                Wakeups::AtOnce => None,
-                Wakeups::Deferred => Some(Deferral::default()),
-            },
+            wakeups,
+            deferral: Deferral::default(),
             is_borrowed: false,
         }
     }
@@ -58,8 +56,8 @@ impl Automatic {
             true => load.share() >= END_SHARE && arriving_16 >= END_ARRIVING_16,
         };
         // The rate of a load that has just begun is not known.
-        if let Some(deferral) = self.deferral.as_mut().filter(|_| !self.is_loaded) {
-            deferral.pause(now);
+        if !self.is_loaded {
+            self.deferral.pause(now);
         }
     }
 
@@ -70,16 +68,21 @@ impl Automatic {
         wakes_at: Option<Instant>,
         load: &Load,
     ) -> Option<Instant> {
-        let deferral = self.deferral.as_mut()?;
+        if self.wakeups == Wakeups::AtOnce {
+            return None;
+        }
         let latest = self.soft.last_look().add_ns(self.soft.most_ns());
         if let Some(at) = wakes_at.filter(|&at| at <= latest) {
             self.is_borrowed = true;
             return Some(at);
         }
+        if self.wakeups == Wakeups::ByTimer {
+            return None;
+        }
         let due = self.soft.due();
         let interval_ns = self.soft.interval_ns();
         let is_deferred =
-            self.is_loaded && due > now && deferral.begin(now, load.rate(), interval_ns);
+            self.is_loaded && due > now && self.deferral.begin(now, load.rate(), interval_ns);
         is_deferred.then_some(due)
     }
 }
@@ -91,9 +94,7 @@ impl Rule for Automatic {
 
     fn on_look(&mut self, looked: &Looked, load: &Load) -> Next {
         self.judge(looked.now, load);
-        if let Some(deferral) = &mut self.deferral {
-            deferral.on_look(looked);
-        }
+        self.deferral.on_look(looked);
         let mut looked = *looked;
         if core::mem::take(&mut self.is_borrowed) {
             looked.late_ns = None;

@@ -97,6 +97,9 @@ impl Default for Policy {
 pub enum Wakeups {
     /// A thread that waits has interrupts (*Soft Timers*, 5.8).
     AtOnce,
+    /// A thread that waits has no interrupts if it wakes up by itself within the latency bound, such as for a departure.
+    /// A thread without such a timer has interrupts.
+    ByTimer,
     /// A thread that waits has no interrupts if it wakes up by itself within the latency bound, or if it is so loaded
     /// that several packets arrive in an interval of looks. Saves wake-ups, and adds latency up to the bound.
     Deferred,

@@ -37,7 +37,7 @@ fn clocked() -> Policy {
     Policy::Clocked(Period::new(Duration::from_micros(100)).unwrap())
 }
 
-fn all() -> [Policy; 7] {
+fn all() -> [Policy; 8] {
     [
         Policy::Interrupt,
         Policy::Poll,
@@ -45,6 +45,7 @@ fn all() -> [Policy; 7] {
         Policy::Hybrid,
         soft_poll(5, 100),
         automatic(Wakeups::AtOnce),
+        automatic(Wakeups::ByTimer),
         automatic(Wakeups::Deferred),
     ]
 }
@@ -283,12 +284,14 @@ fn automatic_leaves_rare_packets_of_a_busy_thread_to_interrupts() {
 
 #[test]
 fn a_deferred_wait_ends_when_the_thread_wakes_up_anyway() {
-    let mut queue = waiting(automatic(Wakeups::Deferred), 100);
-    // Two wake-ups of the thread: one within the latency bound after the last look, and one beyond it.
-    let next = queue.before_wait(at(110), Some(at(150)));
-    assert_eq!(next, Next::masked_until(at(150)));
-    let next = queue.before_wait(at(110), Some(at(900)));
-    assert!(is_enabled(next));
+    for wakeups in [Wakeups::ByTimer, Wakeups::Deferred] {
+        let mut queue = waiting(automatic(wakeups), 100);
+        // Two wake-ups of the thread: one within the latency bound after the last look, and one beyond it.
+        let next = queue.before_wait(at(110), Some(at(150)));
+        assert_eq!(next, Next::masked_until(at(150)));
+        let next = queue.before_wait(at(110), Some(at(900)));
+        assert!(is_enabled(next));
+    }
     let mut prompt = waiting(automatic(Wakeups::AtOnce), 100);
     assert!(is_enabled(prompt.before_wait(at(110), Some(at(150)))));
 }
@@ -332,6 +335,21 @@ fn the_lateness_of_a_deferred_wait_counts() {
     };
     assert!(interval_after(0) > Duration::from_micros(98));
     assert!(interval_after(20) < Duration::from_micros(82));
+}
+
+/// Only a timer defers them, however loaded the thread is.
+#[test]
+fn wakeups_left_to_a_timer_need_one() {
+    let mut queue = waiting(automatic(Wakeups::ByTimer), 100);
+    for us in (1_000..10_000).step_by(100) {
+        let _ = queue.after_wait(at(us));
+        let _ = queue.on_look(at(us), found(5));
+        begin_wait(&mut queue, at(us + 50));
+    }
+    assert!(queue.is_soft_polling());
+    assert_eq!(queue.counts(at(10_000)).masked_waits, 0);
+    let next = queue.before_wait(at(9_960), Some(at(9_990)));
+    assert_eq!(next, Next::masked_until(at(9_990)));
 }
 
 #[test]

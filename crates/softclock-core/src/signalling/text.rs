@@ -5,7 +5,8 @@
 //! | `interrupt`, `poll`, `hybrid` | the policy of that name |
 //! | `clocked=TIME` | a look once a period, such as `clocked=50us`; without a value 1 ms |
 //! | `soft-poll=PACKETS` | soft polls with this quota, or `auto`, also without a value |
-//! | `automatic`, `automatic=deferred` | by load; with wake-ups deferred |
+//! | `automatic` | by load |
+//! | `automatic=timer`, `automatic=deferred` | with wake-ups left to the next timer; with wake-ups deferred |
 
 use core::fmt;
 use core::str::FromStr;
@@ -26,7 +27,7 @@ pub enum ParsePolicyError {
     Time(UnitError),
     /// The quota is not a number.
     Quota,
-    /// The wake-ups of `automatic` are not `deferred`.
+    /// The wake-ups of `automatic` are neither `timer` nor `deferred`.
     Wakeups,
     /// The value is out of range.
     Range(PolicyError),
@@ -85,6 +86,7 @@ fn quota(value: Option<&str>) -> Result<Quota, ParsePolicyError> {
 fn wakeups(value: Option<&str>) -> Result<Wakeups, ParsePolicyError> {
     match value {
         None => Ok(Wakeups::AtOnce),
+        Some("timer") => Ok(Wakeups::ByTimer),
         Some("deferred") => Ok(Wakeups::Deferred),
         Some(_) => Err(ParsePolicyError::Wakeups),
     }
@@ -102,10 +104,11 @@ impl fmt::Display for Policy {
                 Some(packets) => write!(f, "={packets}"),
                 None => f.write_str("=auto"),
             },
-            Self::Automatic {
-                wakeups: Wakeups::Deferred,
-                ..
-            } => f.write_str("=deferred"),
+            Self::Automatic { wakeups, .. } => f.write_str(match wakeups {
+                Wakeups::AtOnce => "",
+                Wakeups::ByTimer => "=timer",
+                Wakeups::Deferred => "=deferred",
+            }),
             _ => Ok(()),
         }
     }
@@ -120,7 +123,7 @@ impl fmt::Display for ParsePolicyError {
             Self::Value(name) => write!(f, "{name} takes no value"),
             Self::Time(error) => error.fmt(f),
             Self::Quota => f.write_str("write a number of packets, or auto"),
-            Self::Wakeups => f.write_str("write automatic or automatic=deferred"),
+            Self::Wakeups => f.write_str("write automatic, automatic=timer or automatic=deferred"),
             Self::Range(error) => error.fmt(f),
         }
     }
@@ -146,6 +149,7 @@ mod tests {
             "soft-poll=5",
             "soft-poll=auto",
             "automatic",
+            "automatic=timer",
             "automatic=deferred",
         ] {
             let policy: Policy = text.parse().unwrap();
@@ -172,7 +176,10 @@ mod tests {
             ),
             ("clocked=5", "a time needs a unit: 5us, 5ms or 5s"),
             ("poll=1", "poll takes no value"),
-            ("automatic=soon", "write automatic or automatic=deferred"),
+            (
+                "automatic=soon",
+                "write automatic, automatic=timer or automatic=deferred",
+            ),
             (
                 "polling",
                 "write interrupt, poll, clocked=TIME, hybrid, soft-poll=PACKETS or automatic",

@@ -15,7 +15,11 @@ fn policies() -> impl Strategy<Value = Policy> {
         Just(Quota::AUTOMATIC),
         (1..=64u32).prop_map(|packets| Quota::packets(packets).unwrap()),
     ];
-    let wakeups = prop_oneof![Just(Wakeups::AtOnce), Just(Wakeups::Deferred)];
+    let wakeups = prop_oneof![
+        Just(Wakeups::AtOnce),
+        Just(Wakeups::ByTimer),
+        Just(Wakeups::Deferred)
+    ];
     prop_oneof![
         Just(Policy::Interrupt),
         Just(Policy::Poll),

@@ -156,8 +156,11 @@ impl Poller {
         }
     }
 
-    /// Adds a descriptor for reading only.
-    pub(super) fn add_for_reading(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
+    /// Adds a descriptor for reading only: room to write is not reported, and ends no wait.
+    ///
+    /// # Errors
+    /// The same as for [`add`](Self::add).
+    pub fn add_for_reading(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         each!(&mut self.backend, poller => poller.add(fd, token, Readiness::READABLE))
     }
 

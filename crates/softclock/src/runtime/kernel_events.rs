@@ -49,10 +49,10 @@ impl KernelEvents {
     /// sleeps before it looks; otherwise an event ends the wait.
     pub(super) fn before_wait(&self, now: Instant, wakes_at: Option<Instant>) -> Option<Instant> {
         let mut signalling = self.0.as_ref()?.borrow_mut();
+        // The last look has enabled interrupts, and a policy may mask them for this wait.
+        pay_look(&mut signalling, now);
         let mut next = signalling.before_wait(now, wakes_at);
-        if next.interrupts == Interrupts::Enabled && signalling.is_due(now) {
-            // The look that is owed is the wait itself.
-            let _next = signalling.on_look(now, Look::EMPTY);
+        if pay_look(&mut signalling, now) {
             next = signalling.before_wait(now, wakes_at);
         }
         match next.interrupts {
@@ -71,6 +71,16 @@ impl KernelEvents {
             };
         }
     }
+}
+
+/// Counts the look that is owed once interrupts are enabled, if there is one, as made. A wait or a look that follows
+/// reports also what came before.
+fn pay_look(signalling: &mut Signalling, now: Instant) -> bool {
+    let is_owed = signalling.current().interrupts == Interrupts::Enabled && signalling.is_due(now);
+    if is_owed {
+        let _next = signalling.on_look(now, Look::EMPTY);
+    }
+    is_owed
 }
 
 /// With interrupts, the time between two checks of the kernel while tasks are ready.

@@ -1,6 +1,7 @@
 //! `pspacer/…`: Takano et al., *High-resolution Timer-based Packet Pacing Mechanism on the Linux Operating System*,
 //! 2010.
 
+pub mod cost;
 pub mod figure_9;
 pub mod table_1;
 pub mod table_2;

@@ -44,6 +44,10 @@ impl<R> Study<R> {
                 setups.truncate(self.smoke_setups);
                 (count, slice) = (1, SMOKE_SLICE);
             }
+            if let Some(only) = &context.only {
+                setups.retain(|setup| setup.name.contains(only));
+            }
+            let count = context.rounds.unwrap_or(count);
             let found = rounds(context, &setups, count, notes, |setup, traffic| {
                 (self.measure)(setup, traffic, slice)
             })?;

@@ -233,6 +233,19 @@ fn a_tolerance_gathers_classes_and_keeps_their_rates() {
     assert!(later >= end && later.ns_since(end) <= 1_200_000);
 }
 
+/// Between two packets of a class there is its own time, whatever the tolerance below it.
+#[test]
+fn a_tolerance_below_the_distance_of_packets_keeps_it() {
+    let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
+    clock.set_tolerance(Duration::from_micros(50));
+    let class = clock.add_class(ClassOptions::of_rate(rate("100mbit")));
+    (0..10).for_each(|packet| clock.enqueue(class, packet, 1500, Instant::ORIGIN).unwrap());
+    let sent = run(&mut clock, Instant::ORIGIN);
+    let times: Vec<u64> = sent.iter().map(|sent| sent.2.as_ns()).collect();
+    let expected = (1..10u64).map(|number| number * 120_000 + 50_000);
+    assert!(times[1..].iter().copied().eq(expected), "{times:?}");
+}
+
 const SLOWEST: u64 = 1_000;
 const FASTEST: u64 = 400_000_000_000;
 

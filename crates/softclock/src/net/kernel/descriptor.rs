@@ -18,6 +18,7 @@ pub(crate) struct Kernel<F: AsFd = OwnedFd> {
     registration: Registration,
     fd: F,
     file: OpenFile,
+    interest: Interest,
     /// Whether the poller watches it.
     is_watched: Cell<bool>,
 }
@@ -28,6 +29,14 @@ enum OpenFile {
     Own,
     /// It may have other descriptors, so that closing this one does not end the watch.
     Duplicated,
+}
+
+/// The conditions that the poller reports.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Interest {
+    /// Data to read, and room to write.
+    Both,
+    Reading,
 }
 
 /// A watched descriptor of any type.
@@ -54,9 +63,11 @@ impl<F: AsFd> Watched for Kernel<F> {
         let mut poller = self.runtime().poller.borrow_mut();
         // Before the call: after a removal that fails in part, the next watch begins anew.
         self.is_watched.set(false);
-        match is_watched {
-            true => poller.add(self.fd.as_fd(), self.registration.token())?,
-            false => poller.remove(self.fd.as_fd())?,
+        let (fd, token) = (self.fd.as_fd(), self.registration.token());
+        match (is_watched, self.interest) {
+            (false, _) => poller.remove(fd)?,
+            (true, Interest::Both) => poller.add(fd, token)?,
+            (true, Interest::Reading) => poller.add_for_reading(fd, token)?,
         }
         self.is_watched.set(is_watched);
         Ok(())
@@ -65,20 +76,27 @@ impl<F: AsFd> Watched for Kernel<F> {
 
 impl<F: AsFd> Kernel<F> {
     pub(crate) fn new(fd: F) -> io::Result<Self> {
-        Self::watched(fd, OpenFile::Own)
+        Self::watched(fd, OpenFile::Own, Interest::Both)
     }
 
     /// Like [`new`](Self::new), for an open file that may have other descriptors.
     pub(crate) fn duplicated(fd: F) -> io::Result<Self> {
-        Self::watched(fd, OpenFile::Duplicated)
+        Self::watched(fd, OpenFile::Duplicated, Interest::Both)
+    }
+
+    /// Like [`duplicated`](Self::duplicated), for a descriptor that is written to without waiting for room, if at all:
+    /// room to write is not reported.
+    pub(crate) fn for_reading(fd: F) -> io::Result<Self> {
+        Self::watched(fd, OpenFile::Duplicated, Interest::Reading)
     }
 
     /// Watches a descriptor, which counts as ready until a call would block.
-    fn watched(fd: F, file: OpenFile) -> io::Result<Self> {
+    fn watched(fd: F, file: OpenFile, interest: Interest) -> io::Result<Self> {
         let kernel = Self {
             registration: Registration::new(Readiness::READABLE | Readiness::WRITABLE)?,
             fd,
             file,
+            interest,
             is_watched: Cell::new(false),
         };
         kernel.set_watched(true)?;

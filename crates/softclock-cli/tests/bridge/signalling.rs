@@ -1,0 +1,172 @@
+//! How a bridge learns of frames: it looks for arrivals when a frame leaves, and arrivals wake it otherwise.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::lab::{Bridge, Lab, Place, lab};
+use crate::ping::ping;
+
+/// Arrivals that do not wake the bridge are neither lost nor reordered, and leave at the same times.
+#[test]
+fn arrivals_are_looked_at_when_a_frame_leaves() {
+    let lab = lab!();
+    let run = |policy| {
+        let arguments = ["--signalling", policy, "--signalling-latency", "5ms"];
+        pass(&lab, &arguments)
+    };
+    let mut compared = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let [each, looked] = ["interrupt", "automatic=timer"].map(run);
+        for passed in [&each, &looked] {
+            passed.check();
+        }
+        if looked.waits < 0.75 * each.waits {
+            return;
+        }
+        compared.push([each.waits, looked.waits]);
+    }
+    panic!("waits for each frame, by interrupts and without them: {compared:?}");
+}
+
+/// Frames that are due within the tolerance leave by one call, and none leaves much later than that.
+#[test]
+fn a_wait_serves_the_frames_of_a_tolerance() {
+    let lab = lab!();
+    let mut found = Vec::new();
+    for _ in 0..ATTEMPTS {
+        let passed = pass(
+            &lab,
+            &["--tolerance", "5ms", "--signalling-latency", "10ms"],
+        );
+        passed.check();
+        let late = passed.median_late();
+        if passed.waits < 0.5 && late < Duration::from_millis(10) {
+            return;
+        }
+        found.push((passed.waits, late));
+    }
+    panic!("waits for each frame, and median lateness: {found:?}");
+}
+
+/// Without frames that wait, an arrival does not wait either, whatever the latency bound.
+#[test]
+fn an_idle_bridge_wakes_at_once() {
+    let lab = lab!();
+    let arguments = ["--class", "rate 100mbit", "--signalling-latency", "10ms"];
+    let bridge = lab.bridge("pace", &arguments);
+    let echoes = ping(&lab, "10.77.0.2", 20);
+    bridge.end();
+    assert_eq!(echoes.numbers.len(), 20);
+    // Two passages, of 5 ms on average if the bridge looked once per bound.
+    assert!(echoes.median_ms() < 5.0, "{} ms", echoes.median_ms());
+}
+
+/// The passage of numbered datagrams through a bridge, to a class that sends one in [`APART`].
+struct Passed {
+    numbers: Vec<u32>,
+    /// The times of arrival, from the first on.
+    times: Vec<Duration>,
+    /// Waits of the bridge for each frame.
+    waits: f64,
+}
+
+fn pass(lab: &Lab, arguments: &[&str]) -> Passed {
+    let class = ["--class-ab", "rate 24mbit limit 5000"];
+    let bridge = lab.bridge("pace", &[&class, arguments].concat());
+    // The hosts learn their link addresses.
+    assert_eq!(ping(lab, "10.77.0.2", 1).numbers.len(), 1);
+    let before = waits(&bridge);
+    let (numbers, times) = thread::scope(|scope| {
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let east = lab.namespace(Place::East);
+        let received = scope.spawn(move || {
+            east.inside(|| {
+                let socket = UdpSocket::bind("10.77.0.2:7").unwrap();
+                ready.send(()).unwrap();
+                receive(&socket)
+            })
+            .unwrap()
+        });
+        is_ready.recv().unwrap();
+        lab.namespace(Place::West).inside(send).unwrap();
+        received.join().unwrap()
+    });
+    let waits = (waits(&bridge) - before) as f64 / f64::from(FRAMES);
+    let report = bridge.end();
+    assert_eq!(
+        report["directions"][0]["port_drops"]["not taken in time"],
+        0
+    );
+    Passed {
+        numbers,
+        times,
+        waits,
+    }
+}
+
+fn send() {
+    let socket = UdpSocket::bind("10.77.0.1:0").unwrap();
+    let mut data = [0; DATA_BYTES];
+    for number in 0..FRAMES {
+        data[..4].copy_from_slice(&number.to_be_bytes());
+        socket.send_to(&data, "10.77.0.2:7").unwrap();
+        thread::sleep(APART / 4);
+    }
+}
+
+/// Receives until all have arrived, or none for a second.
+fn receive(socket: &UdpSocket) -> (Vec<u32>, Vec<Duration>) {
+    let (mut numbers, mut times) = (Vec::new(), Vec::new());
+    let mut data = [0; DATA_BYTES];
+    let mut begun = None;
+    socket
+        .set_read_timeout(Some(Duration::from_secs(1)))
+        .unwrap();
+    while numbers.len() < FRAMES as usize && socket.recv(&mut data).is_ok() {
+        times.push(begun.get_or_insert_with(Instant::now).elapsed());
+        numbers.push(u32::from_be_bytes(data[..4].try_into().unwrap()));
+    }
+    (numbers, times)
+}
+
+/// The times that the bridge has waited so far.
+fn waits(bridge: &Bridge) -> u64 {
+    let pid = bridge.pid().as_raw_nonzero();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let mut lines = status.lines();
+    let line = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    line.unwrap().trim().parse().unwrap()
+}
+
+impl Passed {
+    /// Checks that all frames have arrived, in order and not above the rate.
+    fn check(&self) {
+        assert!(
+            self.numbers.iter().copied().eq(0..FRAMES),
+            "{:?}",
+            self.numbers
+        );
+        let took = *self.times.last().unwrap();
+        let least = APART * (FRAMES - 20);
+        assert!(took >= least, "{took:?} instead of {least:?}");
+    }
+
+    /// The median lateness against a clock of the rate that begins with the first frame.
+    fn median_late(&self) -> Duration {
+        let due = (0..).map(|number| APART * number);
+        let late = self.times.iter().zip(due);
+        let mut late: Vec<_> = late.map(|(at, due)| at.saturating_sub(due)).collect();
+        late.sort();
+        late[late.len() / 2]
+    }
+}
+
+const FRAMES: u32 = 1000;
+/// With all headers, a frame of 1500 bytes.
+const DATA_BYTES: usize = 1458;
+/// The time that a frame takes at the rate of the class.
+const APART: Duration = Duration::from_micros(500);
+/// Other load on the machine may keep a bridge from waiting.
+const ATTEMPTS: usize = 5;
