@@ -153,7 +153,7 @@ const OFFERED: Rate = mbit(260);
 const NOTES: [&str; 4] = [
     "200 Mbit/s of UDP in all: a frame each 60 us, and of each class one each 60 ms; offered is 1.3 times that; bursts of 3000 \
      bytes a class; their clocks begin evenly spread, so that without a tolerance frames leave one by one",
-    "frames wait for the next multiple of the tolerance, unless others arrive before: these are a trigger state at which all \
+    "the first frame that is due waits for the tolerance, unless others arrive before: these are a trigger state at which all \
      that is due leaves, here about each millisecond",
     "burstiness is that behind a virtual bottleneck of the target's rate, or the capture's mean where that is higher; a batch of 1 ms \
      is 17 frames, one of 10 ms 167; processor time is taken without the capture, which follows",
