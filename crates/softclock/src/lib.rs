@@ -87,6 +87,7 @@ pub mod hyper;
 pub mod net;
 pub mod runtime;
 pub mod signal;
+pub mod signalling;
 pub mod time;
 
 use std::future::{Future, poll_fn};
@@ -100,7 +101,6 @@ pub use runtime::{
     Builder, EventContext, GiveWay, JoinHandle, Mechanism, PostError, Remote, Runtime, SoftEvent,
     Statistics, UnknownMechanism,
 };
-pub use softclock_core::signalling;
 pub use softclock_core::{FireWindow, Histogram, Instant, Rate, TriggerState, TriggerTrace};
 pub use softclock_linux::busy_poll::BusyPoll;
 pub use softclock_linux::output;

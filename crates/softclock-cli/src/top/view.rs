@@ -1,5 +1,6 @@
 //! Formats the difference of two samples as text.
 
+mod signalling;
 mod stack;
 mod upstreams;
 
@@ -36,6 +37,7 @@ pub(super) fn text(previous: &Sample, current: &Sample, name: &str, width: usize
     if !has_stack || current.has("softclock_http_responses_total") {
         requests(&mut text, &change);
     }
+    signalling::lines(&mut text, &change, signalling::EVENTS);
     timers(&mut text, &change);
     threads_line(&mut text, &change);
     if has_stack {
@@ -75,6 +77,13 @@ impl Change<'_> {
         };
         let now = self.current.by_label(name, label);
         now.into_iter().map(rise).collect()
+    }
+
+    /// Increase per second of the counter with this value of a label; 0 if there is none.
+    fn rate_of(&self, name: &str, label: &str, value: &str) -> f64 {
+        let rates = self.rates(name, label);
+        let rate = rates.iter().find(|(of, _)| *of == value);
+        rate.map_or(0.0, |(_, rate)| *rate)
     }
 
     /// Counts of a histogram between the samples.

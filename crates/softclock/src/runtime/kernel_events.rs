@@ -10,6 +10,8 @@ use std::cell::RefCell;
 use softclock_core::Instant;
 use softclock_core::signalling::{Interrupts, Look, Policy, Signalling};
 
+use crate::signalling::SignallingReport;
+
 /// The signalling of the poller; with interrupts, none is needed.
 pub(super) struct KernelEvents(Option<RefCell<Signalling>>);
 
@@ -17,6 +19,12 @@ impl KernelEvents {
     pub(super) fn new(policy: Policy, now: Instant) -> Self {
         let is_plain = policy == Policy::Interrupt;
         Self((!is_plain).then(|| RefCell::new(Signalling::new(policy, now))))
+    }
+
+    /// Returns what the policy has done so far; nothing is counted of a thread that events always wake.
+    pub(super) fn report(&self, now: Instant) -> Option<SignallingReport> {
+        let signalling = self.0.as_ref()?.borrow();
+        Some(SignallingReport::of(&signalling, now))
     }
 
     /// Whether a thread with work looks, if it has looked last at `looked`. With interrupts it looks, too: only a wait could

@@ -10,6 +10,7 @@ use softclock_linux::clock::{ClockSource, cpu_time_ns};
 use softclock_linux::readiness::Mechanism;
 
 use super::inner::Inner;
+use crate::signalling::SignallingReport;
 
 /// All counts and histograms of a runtime at one moment.
 #[derive(Clone, Debug)]
@@ -44,6 +45,10 @@ pub struct Statistics {
     pub not_running: Duration,
     /// The statistics of paced streams and datagrams.
     pub pacing: PacingStatistics,
+    /// How the runtime has learned of the kernel's events; `None` with [`Policy::Interrupt`], which counts nothing.
+    ///
+    /// [`Policy::Interrupt`]: crate::signalling::Policy::Interrupt
+    pub signalling: Option<SignallingReport>,
 }
 
 /// The statistics of a runtime's paced streams and datagrams.
@@ -165,6 +170,7 @@ impl Inner {
             spun: self.idle.borrow().spun(),
             not_running: self.sample_run_time(),
             pacing: self.pacing.statistics(),
+            signalling: self.kernel_events.report(self.clock.now()),
         }
     }
 }

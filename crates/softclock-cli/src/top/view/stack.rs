@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Change, number};
+use super::{Change, number, signalling};
 
 /// Appends the stack, its packets and its services.
 pub(super) fn lines(text: &mut String, change: &Change<'_>) {
@@ -38,7 +38,7 @@ pub(super) fn lines(text: &mut String, change: &Change<'_>) {
             largest(verdicts)
         );
     }
-    signalling(text, change);
+    signalling::lines(text, change, signalling::FRAMES);
     let bytes = change.rates("softclock_echo_bytes_total", SERVICE);
     for (service, rate) in change.rates("softclock_echo_datagrams_total", SERVICE) {
         let bytes = bytes.iter().find(|(of, _)| *of == service);
@@ -58,52 +58,6 @@ pub(super) fn lines(text: &mut String, change: &Change<'_>) {
             "conflicts    {conflicts:>9}     messages: another host uses an address of the stack"
         );
     }
-}
-
-/// Appends how the threads learn of frames, unless the page is of an earlier version.
-fn signalling(text: &mut String, change: &Change<'_>) {
-    let policies = (change.current).by_label("softclock_signalling_info", "policy");
-    let Some(policy) = policies.keys().next() else {
-        return;
-    };
-    let polling = (change.current).value("softclock_signalling_soft_polling_threads");
-    let now = match (*policy, polling > 0.0) {
-        ("automatic", true) => ", now soft polls",
-        ("automatic", false) => ", now interrupts",
-        _ => "",
-    };
-    let looks = change.rates("softclock_signalling_looks_total", "result");
-    let all: f64 = looks.iter().map(|(_, rate)| rate).sum();
-    let found = looks.iter().find(|(result, _)| *result == "found");
-    let found = found.map_or(0.0, |(_, rate)| *rate);
-    let frames = change.rate("softclock_signalling_frames_total");
-    let interrupts = change.rate("softclock_signalling_interrupts_total");
-    let seconds = change.rates("softclock_signalling_seconds_total", "interrupts");
-    let time: f64 = seconds.iter().map(|(_, seconds)| seconds).sum();
-    let masked = seconds
-        .iter()
-        .find(|(interrupts, _)| *interrupts == "masked");
-    let masked = masked.map_or(0.0, |(_, seconds)| *seconds);
-    // Writing to a `String` does not fail.
-    let _ = writeln!(
-        text,
-        "signalling   {policy}{now}\nlooks        {:>9} /s   {} found frames, {} each",
-        number(all),
-        percent(found, all),
-        number(if found > 0.0 { frames / found } else { 0.0 }),
-    );
-    let _ = writeln!(
-        text,
-        "interrupts   {:>9} /s   masked for {} of the time",
-        number(interrupts),
-        percent(masked, time),
-    );
-}
-
-/// The share of a whole, in percent.
-fn percent(part: f64, whole: f64) -> String {
-    let share = if whole > 0.0 { part / whole } else { 0.0 };
-    format!("{:.0}%", share * 100.0)
 }
 
 /// Appends TCP, if there was any: connections by state, segments, what was sent again and why, and how handshakes fare.
@@ -249,46 +203,6 @@ mod tests {
             );
         }
         page
-    }
-
-    fn signalling_page(n: u64, policy: &str, polling: u32) -> String {
-        let mut page = page(n, &[], 0);
-        page += &format!("softclock_signalling_info{{policy=\"{policy}\"}} 1\n");
-        page += &format!("softclock_signalling_soft_polling_threads {polling}\n");
-        for (metric, value) in [
-            ("looks_total{result=\"found\"}", 3_000 * n),
-            ("looks_total{result=\"empty\"}", 1_000 * n),
-            ("frames_total", 9_300 * n),
-            ("interrupts_total", 120 * n),
-            ("seconds_total{interrupts=\"enabled\"}", n),
-            ("seconds_total{interrupts=\"masked\"}", 3 * n),
-        ] {
-            page += &format!("softclock_signalling_{metric} {value}\n");
-        }
-        page
-    }
-
-    #[test]
-    fn signalling_is_shown_with_what_it_does_now() {
-        let shown = |policy, polling| {
-            let now = Instant::now();
-            let sample = |n, at| Sample::parse(&signalling_page(n, policy, polling), at).unwrap();
-            let (before, after) = (sample(1, now), sample(3, now + Duration::from_secs(2)));
-            super::super::text(&before, &after, "x", 80)
-        };
-        for (policy, polling, now) in [
-            ("automatic", 1, "automatic, now soft polls"),
-            ("automatic", 0, "automatic, now interrupts"),
-            ("hybrid", 0, "hybrid"),
-        ] {
-            let text = shown(policy, polling);
-            let expected = format!(
-                "signalling   {now}\n\
-                 looks             4000 /s   75% found frames, 3.1 each\n\
-                 interrupts         120 /s   masked for 75% of the time\n"
-            );
-            assert!(text.contains(&expected), "{expected} is not in\n{text}");
-        }
     }
 
     fn tcp_page(n: u64) -> String {

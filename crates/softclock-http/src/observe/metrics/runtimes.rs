@@ -5,6 +5,7 @@ use std::time::Duration;
 use softclock::net::PacingStatistics;
 use softclock::{Histogram, Statistics, TriggerState};
 
+use super::signalling;
 use super::text::MetricType::{self, Counter, Gauge};
 use super::text::{MetricsPage, seconds};
 
@@ -190,6 +191,11 @@ fn threads(page: &mut MetricsPage, all: &[&Statistics]) {
         "Time in which threads were runnable but did not run: preempted, or steal time.",
         time(|one| one.not_running),
     );
+    let mut signalling = all.iter().filter_map(|one| one.signalling);
+    if let Some(mut sum) = signalling.next() {
+        signalling.for_each(|one| sum.add(&one));
+        signalling::OF_EVENTS.add(page, &sum);
+    }
     // All threads use the same clock and mechanism.
     if let Some(one) = all.first() {
         let help = "The clock in use, and its counter's rate or the reason for not using a counter; always 1.";

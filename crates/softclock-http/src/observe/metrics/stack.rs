@@ -1,10 +1,10 @@
 //! The metrics of a network stack of the program's own.
 
 use softclock::net::stack::{
-    DropReason, RetransmissionCause, SendEvent, SignallingReport, Stack, StackReport, TcpReport,
-    TcpState,
+    DropReason, RetransmissionCause, SendEvent, Stack, StackReport, TcpReport, TcpState,
 };
 
+use super::signalling;
 use super::text::MetricType::{Counter, Gauge};
 use super::text::MetricsPage;
 
@@ -23,7 +23,7 @@ impl MetricsPage {
         let report = stack.report();
         packets(self, &report);
         if let Some(report) = &report.signalling {
-            signalling(self, report);
+            signalling::OF_FRAMES.add(self, report);
         }
         drops(self, &report);
         connections(self, &report.tcp);
@@ -33,7 +33,7 @@ impl MetricsPage {
     }
 
     /// Adds a family of counters whose values differ by one label.
-    fn by<'a>(
+    pub(super) fn by<'a>(
         &mut self,
         name: &'static str,
         help: &str,
@@ -88,56 +88,6 @@ fn packets(page: &mut MetricsPage, report: &StackReport) {
         "Echo requests of ICMP and ICMPv6 that were answered.",
         counts.echoes_answered,
     );
-}
-
-fn signalling(page: &mut MetricsPage, report: &SignallingReport) {
-    let help = "The policy by which the stack's threads learn of frames; always 1.";
-    page.family("softclock_signalling_info", Gauge, help);
-    page.labelled(&[("policy", report.policy.name())], 1);
-    page.single(
-        "softclock_signalling_soft_polling_threads",
-        Gauge,
-        "Threads that poll softly at present.",
-        report.soft_polling,
-    );
-    let counts = &report.counts;
-    page.by(
-        "softclock_signalling_looks_total",
-        "Looks at the interface, by their result: frames were found, or none.",
-        "result",
-        [
-            ("found", counts.found),
-            ("empty", counts.looks - counts.found),
-        ],
-    );
-    page.single(
-        "softclock_signalling_frames_total",
-        Counter,
-        "Frames that looks found.",
-        counts.packets,
-    );
-    page.single(
-        "softclock_signalling_interrupts_total",
-        Counter,
-        "Arrivals that were reported to a thread without a look.",
-        counts.interrupts,
-    );
-    page.by(
-        "softclock_signalling_waits_total",
-        "Waits of the threads: with interrupts, which end at an arrival, or masked, up to the time of a look.",
-        "interrupts",
-        [
-            ("enabled", counts.waits - counts.masked_waits),
-            ("masked", counts.masked_waits),
-        ],
-    );
-    let help = "Time of the threads, by whether arrivals interrupted them, in seconds.";
-    page.family("softclock_signalling_seconds_total", Counter, help);
-    let seconds = |ns: u64| ns as f64 / 1e9;
-    let enabled_ns = counts.elapsed_ns - counts.masked_ns;
-    for (interrupts, ns) in [("enabled", enabled_ns), ("masked", counts.masked_ns)] {
-        page.labelled(&[("interrupts", interrupts)], seconds(ns));
-    }
 }
 
 fn drops(page: &mut MetricsPage, report: &StackReport) {

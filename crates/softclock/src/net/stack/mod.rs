@@ -71,7 +71,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use softclock_core::signalling::{Counts, Policy};
+use crate::signalling::{Policy, SignallingReport};
 use softclock_linux::link::{ClaimError, DeviceError, Link};
 use softclock_net::stack::Settings;
 
@@ -440,18 +440,6 @@ pub struct StackReport {
     pub rings: Vec<RingReport>,
     /// How the stack's threads have learned of frames; `None` in the report of no stack.
     pub signalling: Option<SignallingReport>,
-}
-
-/// How the threads of a stack learn of frames.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub struct SignallingReport {
-    /// The policy of each thread.
-    pub policy: Policy,
-    /// The threads that poll softly at present: at soft events, with an interval that adapts.
-    pub soft_polling: u32,
-    /// The looks, interrupts and waits so far, and times, summed over the threads.
-    pub counts: Counts,
 }
 
 /// The frames that a thread has received and sent by the device, or by queues of its own.

@@ -22,9 +22,9 @@ use softclock_core::signalling::{Interrupts, Look, Next, Policy, Signalling, Wai
 use softclock_core::{Clock, FireWindow, Instant, TriggerState};
 
 use super::Driver;
-use crate::net::stack::SignallingReport;
 use crate::net::stack::taking::Taken;
 use crate::runtime::soft_events::SoftEvent;
+use crate::signalling::SignallingReport;
 
 /// The signalling of a driver's devices.
 pub(super) struct Signals {
@@ -57,12 +57,7 @@ impl Signals {
     }
 
     pub(super) fn report(&self, now: Instant) -> SignallingReport {
-        let signalling = self.signalling.borrow();
-        SignallingReport {
-            policy: signalling.policy(),
-            soft_polling: u32::from(signalling.is_soft_polling()),
-            counts: signalling.counts(now),
-        }
+        SignallingReport::of(&self.signalling.borrow(), now)
     }
 
     /// Lets no soft event look, until the policy asks for it again.

@@ -1,0 +1,33 @@
+//! How a thread learns that a device, or the kernel, has work: policies, and what they have done so far.
+//!
+//! The policies and their state machines are those of [`softclock_core::signalling`].
+
+pub use softclock_core::signalling::*;
+
+/// How the threads of a stack learn of frames, or those of runtimes of the kernel's events, which then are the packets.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub struct SignallingReport {
+    /// The policy of each thread.
+    pub policy: Policy,
+    /// The threads that poll softly at present: at soft events, with an interval that adapts.
+    pub soft_polling: u32,
+    /// The looks, interrupts and waits so far, and times, summed over the threads.
+    pub counts: Counts,
+}
+
+impl SignallingReport {
+    pub(crate) fn of(signalling: &Signalling, now: softclock_core::Instant) -> Self {
+        Self {
+            policy: signalling.policy(),
+            soft_polling: u32::from(signalling.is_soft_polling()),
+            counts: signalling.counts(now),
+        }
+    }
+
+    /// Adds the threads of another report, with the same policy.
+    pub fn add(&mut self, more: &Self) {
+        self.soft_polling += more.soft_polling;
+        self.counts.add(&more.counts);
+    }
+}
