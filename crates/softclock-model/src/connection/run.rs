@@ -15,7 +15,7 @@ use softclock_net::tcp::segment;
 use softclock_net::tcp::state::State;
 
 use super::{Bounds, ConnectionModel, Facts, Opening, Step};
-use crate::host::{Host, host, socket};
+use crate::host::{Host, Version, host};
 
 /// Two stacks and the network between them after some steps.
 pub(super) struct Run {
@@ -80,7 +80,7 @@ impl Run {
         run.resolve();
         if model.opening == Opening::Passive {
             let settings = TcpListenSettings::with_backlog(10);
-            let listener = run.hosts[1].tcp_listen(socket(2, PORT), settings);
+            let listener = run.hosts[1].tcp_listen(Version::V4.socket(2, PORT), settings);
             run.listener = Some(listener.expect("a free port"));
         }
         run
@@ -89,8 +89,8 @@ impl Run {
     /// Makes the link addresses known, which are not the subject.
     fn resolve(&mut self) {
         for number in 0..2 {
-            let id = self.hosts[number].bind(socket(number as u8 + 1, 9));
-            let to = socket(2 - number as u8, 9);
+            let id = self.hosts[number].bind(Version::V4.socket(number as u8 + 1, 9));
+            let to = Version::V4.socket(2 - number as u8, 9);
             let sent = self.hosts[number].send_to(self.now, id.expect("a free port"), to, b"hello");
             sent.expect("a route");
         }
@@ -151,8 +151,8 @@ impl Run {
     fn take(&mut self, step: Step) {
         match step {
             Step::Connect(end) => {
-                let local = socket(end as u8 + 1, PORT);
-                let remote = socket(2 - end as u8, PORT);
+                let local = Version::V4.socket(end as u8 + 1, PORT);
+                let remote = Version::V4.socket(2 - end as u8, PORT);
                 let id = self.hosts[end].tcp_connect(self.now, Some(local), remote, None);
                 self.owners[end].id = Some(id.expect("a free flow"));
             }

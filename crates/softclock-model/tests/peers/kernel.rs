@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with, sockopt};
 use softclock_core::Instant;
 use softclock_linux::link::Tap;
-use softclock_model::host::socket;
+use softclock_model::host::Version;
 use softclock_wire::packet::{Headers, Offload, complete_checksum, segments};
 
 use crate::world::{End, Read, client_port, server_port};
@@ -29,11 +29,11 @@ struct Stream {
 }
 
 impl Kernel {
-    pub(crate) fn new(tap: Tap, number: usize, opens: bool) -> Self {
+    pub(crate) fn new(tap: Tap, version: Version, number: usize, opens: bool) -> Self {
         let mut listeners = Vec::new();
         if !opens {
             for connection in 0..number {
-                let listener = TcpListener::bind(socket(2, server_port(connection)));
+                let listener = TcpListener::bind(version.socket(2, server_port(connection)));
                 let listener = listener.expect("a new namespace");
                 listener.set_nonblocking(true).expect("a setting");
                 listeners.push(listener);
@@ -43,7 +43,7 @@ impl Kernel {
             tap,
             listeners,
             streams: (0..number)
-                .map(|connection| opens.then(|| Stream::open(connection)))
+                .map(|connection| opens.then(|| Stream::open(version, connection)))
                 .collect(),
             opens,
         }
@@ -55,13 +55,17 @@ impl Kernel {
 }
 
 impl Stream {
-    fn open(connection: usize) -> Self {
+    fn open(version: Version, connection: usize) -> Self {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let fd = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+        let family = match version {
+            Version::V4 => AddressFamily::INET,
+            Version::V6 => AddressFamily::INET6,
+        };
+        let fd = socket_with(family, SocketType::STREAM, flags, None);
         let fd = fd.expect("a socket");
-        let local: SocketAddr = socket(2, client_port(connection));
+        let local: SocketAddr = version.socket(2, client_port(connection));
         bind(&fd, &local).expect("a new namespace");
-        let connected = connect(&fd, &socket(1, server_port(connection)));
+        let connected = connect(&fd, &version.socket(1, server_port(connection)));
         assert_eq!(connected, Err(Errno::INPROGRESS));
         Self::of(fd.into())
     }
@@ -170,10 +174,12 @@ impl End for Kernel {
     }
 
     fn left(&self) -> Option<String> {
-        let table = fs::read_to_string("/proc/thread-self/net/tcp").expect("proc(5)");
-        let states: Vec<&str> = table
-            .lines()
-            .skip(1)
+        let tables = ["tcp", "tcp6"].map(|name| {
+            fs::read_to_string(format!("/proc/thread-self/net/{name}")).expect("proc(5)")
+        });
+        let states: Vec<&str> = tables
+            .iter()
+            .flat_map(|table| table.lines().skip(1))
             .filter_map(|line| line.split_whitespace().nth(3))
             .filter(|state| !CLOSED.contains(state))
             .collect();

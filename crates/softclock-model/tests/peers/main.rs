@@ -10,6 +10,7 @@
 //! does not decide all: the kernel has times and numbers of its own.
 
 mod kernel;
+mod neighbors;
 mod ours;
 mod owner;
 mod path;
@@ -22,6 +23,7 @@ use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use softclock_linux::link::Tap;
+use softclock_model::host::Version;
 use softclock_testing::lab::Namespace;
 
 use crate::random::Random;
@@ -43,18 +45,24 @@ fn streams_to_smoltcp_arrive_whole() {
 
 #[test]
 fn streams_to_the_kernel_arrive_whole() {
+    streams_to_the_kernel(Version::V4);
+}
+
+#[test]
+fn streams_to_the_kernel_over_ipv6_arrive_whole() {
+    streams_to_the_kernel(Version::V6);
+}
+
+fn streams_to_the_kernel(version: Version) {
     softclock_testing::require!("ip", "unshare", "nsenter");
     let mut number = 0;
     let mut run = |seed, prints| {
-        let namespace = Namespace::new().expect("the first was made");
-        namespace.disable_ipv6().expect("a setting");
         number += 1;
         let name = format!("peer{number}");
+        let namespace = namespace(version);
         let ran = namespace.inside(|| {
-            let tap = Tap::create(&name).expect("a new namespace");
-            let address = format!("ip addr add 10.0.0.2/24 dev {name}");
-            namespace.run(&address).expect("a new link");
-            let mut world = World::with_kernel(&mut Random::new(seed), tap);
+            let tap = tap(&namespace, version, &name);
+            let mut world = World::with_kernel(&mut Random::new(seed), version, tap);
             world.print(prints);
             world.run_live();
         });
@@ -68,13 +76,21 @@ fn streams_to_the_kernel_arrive_whole() {
 
 #[test]
 fn segments_that_are_no_part_of_a_stream_are_met_as_by_the_kernel() {
+    compare_reactions(Version::V4);
+}
+
+#[test]
+fn segments_over_ipv6_that_are_no_part_of_a_stream_are_met_as_by_the_kernel() {
+    compare_reactions(Version::V6);
+}
+
+fn compare_reactions(version: Version) {
     softclock_testing::require!("ip", "unshare", "nsenter");
     if let Err(reason) = Namespace::new() {
         softclock_testing::skip!("{reason}");
     }
     let mut run = |seed, prints| {
-        let namespace = Namespace::new().expect("the first was made");
-        namespace.disable_ipv6().expect("a setting");
+        let namespace = namespace(version);
         // Without its limits, the kernel answers each segment; and a reset does not end TIME-WAIT (RFC 1337).
         for setting in [
             "tcp_invalid_ratelimit=0",
@@ -88,20 +104,40 @@ fn segments_that_are_no_part_of_a_stream_are_met_as_by_the_kernel() {
         if prints {
             println!("softclock:");
         }
-        let ours = plan.ours(prints);
+        let ours = plan.ours(version, prints);
         let ran = namespace.inside(|| {
-            let tap = Tap::create("reactions").expect("a new namespace");
-            let address = "ip addr add 10.0.0.2/24 dev reactions";
-            namespace.run(address).expect("a new link");
+            let tap = tap(&namespace, version, "reactions");
             if prints {
                 println!("the kernel:");
             }
-            plan.kernel(tap, prints)
+            plan.kernel(version, tap, prints)
         });
         let kernel = ran.expect("a new namespace");
         plan.compare(&ours, &kernel);
     };
     run_seeds(100, &mut run);
+}
+
+/// A namespace for the kernel's stack, as quiet as its version of IP allows.
+fn namespace(version: Version) -> Namespace {
+    let namespace = Namespace::new().expect("the first was made");
+    if version == Version::V4 {
+        namespace.disable_ipv6().expect("a setting");
+    }
+    namespace
+}
+
+/// A TAP device in the namespace of the calling thread, at which the kernel has the address of host 2.
+fn tap(namespace: &Namespace, version: Version, name: &str) -> Tap {
+    let tap = Tap::create(name).expect("a new namespace");
+    let address = version.address(2);
+    let words = match version {
+        Version::V4 => format!("ip addr add {address}/24 dev {name}"),
+        // Without a search for others that have the address, which takes a second.
+        Version::V6 => format!("ip addr add {address}/64 dev {name} nodad"),
+    };
+    namespace.run(&words).expect("a new link");
+    tap
 }
 
 /// Seeds in which smoltcp 0.14 stands still: it retransmits a segment of 536 bytes into a window of 533, counts all as

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use bytes::Bytes;
 use softclock_core::Instant;
-use softclock_model::host::{Host, host, socket};
+use softclock_model::host::{Host, Version, host};
 use softclock_net::checksum::Verify;
 use softclock_net::stack::{Architecture, TcpError, TcpId, TcpListenSettings, TcpListenerId};
 use softclock_net::tcp::challenge::ChallengeSettings;
@@ -81,6 +81,7 @@ pub(crate) struct Ours {
 impl Ours {
     pub(crate) fn new(
         plan: &OursPlan,
+        version: Version,
         key: u64,
         now: Instant,
         number: usize,
@@ -89,18 +90,21 @@ impl Ours {
     ) -> Self {
         let mut host = host(1, key, |settings| {
             settings.architecture = plan.architecture;
-            settings.mtu = plan.mtu;
+            settings.mtu = match version {
+                Version::V4 => plan.mtu,
+                Version::V6 => plan.mtu.max(LEAST_MTU_V6),
+            };
             settings.tcp.connection = plan.tcp.clone();
             settings.tcp.shared.challenges = plan.challenges;
         });
         let (mut listeners, mut ids) = (Vec::new(), vec![None; number]);
         for (connection, id) in ids.iter_mut().enumerate() {
             if opens {
-                let local = socket(1, client_port(connection));
-                let remote = socket(2, server_port(connection));
+                let local = version.socket(1, client_port(connection));
+                let remote = version.socket(2, server_port(connection));
                 *id = Some(host.tcp_connect(now, Some(local), remote, None).unwrap());
             } else {
-                let local = socket(1, server_port(connection));
+                let local = version.socket(1, server_port(connection));
                 let settings = TcpListenSettings::with_backlog(2);
                 listeners.push(host.tcp_listen(local, settings).unwrap());
             }
@@ -221,3 +225,6 @@ fn failed(error: TcpError) -> Read {
     assert!(is_reset, "{error:?}");
     Read::Reset
 }
+
+/// The least length of packets that links of IPv6 must carry (RFC 8200, 5).
+const LEAST_MTU_V6: usize = 1280;

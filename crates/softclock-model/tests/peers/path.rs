@@ -91,13 +91,18 @@ impl Path {
         at
     }
 
-    /// The frame, at times with one bit changed, which each checksum finds.
+    /// The frame, at times with one bit changed, which a checksum finds.
     fn changed(&mut self, frame: &[u8]) -> Vec<u8> {
         let mut frame = frame.to_vec();
         if self.random.chance(self.plan.corruption) {
             self.lost += 1;
-            let bits = 8 * (frame.len() - LINK_BYTES);
-            let bit = 8 * LINK_BYTES + (self.random.next() % bits as u64) as usize;
+            // The header of IPv6 has none: that of TCP covers its addresses only.
+            let first = match is_v6(&frame) {
+                true => LINK_BYTES + 8,
+                false => LINK_BYTES,
+            };
+            let bits = 8 * (frame.len() - first);
+            let bit = 8 * first + (self.random.next() % bits as u64) as usize;
             frame[bit / 8] ^= 1 << (bit % 8);
         }
         frame
@@ -105,7 +110,15 @@ impl Path {
 }
 
 pub(crate) fn is_tcp(frame: &[u8]) -> bool {
-    frame[12..14] == [0x08, 0x00] && frame[23] == 6
+    let is_v4 = frame[12..14] == [0x08, 0x00];
+    is_v4 && frame[23] == TCP || is_v6(frame) && frame[20] == TCP
 }
+
+fn is_v6(frame: &[u8]) -> bool {
+    frame[12..14] == [0x86, 0xdd]
+}
+
+/// The number of the protocol.
+const TCP: u8 = 6;
 
 pub(crate) const LINK_BYTES: usize = 14;

@@ -1,18 +1,18 @@
 //! A remote host that sends a connection any segments, valid or not, and sees the reactions.
 
-use std::net::Ipv4Addr;
 use std::time::Duration;
 
 use softclock_core::Instant;
 use softclock_linux::link::Tap;
-use softclock_model::host::{link_address, socket};
+use softclock_model::host::Version;
 use softclock_net::checksum::{Addresses, Verify};
-use softclock_net::ip::{self, Output, arp};
+use softclock_net::ip::{self, Output};
 use softclock_net::link::{self, LinkAddress};
 use softclock_net::tcp::segment::{self, Flags, Header, Options, Segment};
 use softclock_net::tcp::seq::Seq;
 
 use crate::kernel::Kernel;
+use crate::neighbors::{self, Heard};
 use crate::ours::{Ours, OursPlan};
 use crate::random::Random;
 use crate::world::{End, Read, START, client_port, server_port};
@@ -132,16 +132,28 @@ impl Plan {
     }
 
     /// The reactions of softclock's stack, in virtual time.
-    pub(crate) fn ours(&self, prints: bool) -> Vec<Reaction> {
+    pub(crate) fn ours(&self, version: Version, prints: bool) -> Vec<Reaction> {
         let plan = OursPlan::answering_all();
-        let ours = Ours::new(&plan, 7, START, 1, self.opens, true);
-        Remote::new(Box::new(ours), 1, self.opens, false, prints).run(&self.steps)
+        let ours = Ours::new(&plan, version, 7, START, 1, self.opens, true);
+        let host = HostUnderTest {
+            number: 1,
+            version,
+            opens: self.opens,
+            is_live: false,
+        };
+        Remote::new(Box::new(ours), host, prints).run(&self.steps)
     }
 
     /// The reactions of the kernel's, behind a TAP device.
-    pub(crate) fn kernel(&self, tap: Tap, prints: bool) -> Vec<Reaction> {
-        let kernel = Kernel::new(tap, 1, self.opens);
-        Remote::new(Box::new(kernel), 2, self.opens, true, prints).run(&self.steps)
+    pub(crate) fn kernel(&self, version: Version, tap: Tap, prints: bool) -> Vec<Reaction> {
+        let kernel = Kernel::new(tap, version, 1, self.opens);
+        let host = HostUnderTest {
+            number: 2,
+            version,
+            opens: self.opens,
+            is_live: true,
+        };
+        Remote::new(Box::new(kernel), host, prints).run(&self.steps)
     }
 }
 
@@ -232,13 +244,23 @@ fn offset(random: &mut Random, least: u64) -> u32 {
     }
 }
 
+/// The host to which the remote host sends.
+#[derive(Clone, Copy)]
+struct HostUnderTest {
+    number: u8,
+    version: Version,
+    /// Whether it opens the connection.
+    opens: bool,
+    /// Whether it works in real time.
+    is_live: bool,
+}
+
 /// The remote host.
 struct Remote {
     end: Box<dyn End>,
-    /// The number of the host under test. Ours is the other one.
-    number: u8,
-    end_opens: bool,
-    is_live: bool,
+    host: HostUnderTest,
+    /// The number of this host.
+    own: u8,
     prints: bool,
     now: Instant,
     link: LinkAddress,
@@ -253,12 +275,11 @@ struct Remote {
 }
 
 impl Remote {
-    fn new(end: Box<dyn End>, number: u8, end_opens: bool, is_live: bool, prints: bool) -> Self {
+    fn new(end: Box<dyn End>, host: HostUnderTest, prints: bool) -> Self {
         let mut remote = Self {
             end,
-            number,
-            end_opens,
-            is_live,
+            host,
+            own: 3 - host.number,
             prints,
             now: START,
             link: LinkAddress::BROADCAST,
@@ -271,7 +292,7 @@ impl Remote {
         remote.resolve();
         // The SYN of a stack that opens the connection comes behind its request for our link address.
         for _ in 0..MOST_ROUNDS {
-            if !end_opens || remote.initial.is_some() {
+            if !host.opens || remote.initial.is_some() {
                 break;
             }
             remote.settle(&mut Reaction::default());
@@ -281,10 +302,12 @@ impl Remote {
 
     /// Learns the link address of the host under test, which learns ours.
     fn resolve(&mut self) {
-        let (ours, theirs) = (host(3 - self.number), host(self.number));
-        let request = arp::Message::request((link_address(3 - self.number), ours), theirs);
-        self.send_frame(LinkAddress::BROADCAST, ARP, &request.to_bytes());
-        for _ in 0..MOST_ROUNDS {
+        let question = neighbors::question(self.host.version, self.own, self.host.number);
+        for number in 0..MOST_ROUNDS {
+            // The kernel joins the group of a new address, to which neighbor discovery sends, a little later.
+            if number % 20 == 0 {
+                self.end.on_frame(self.now, question.clone());
+            }
             let frames = self.round();
             for frame in &frames {
                 self.on_frame(frame, &mut Reaction::default());
@@ -293,7 +316,7 @@ impl Remote {
                 return;
             }
         }
-        panic!("no answer to ARP");
+        panic!("no link address");
     }
 
     fn run(mut self, steps: &[Step]) -> Vec<Reaction> {
@@ -359,7 +382,7 @@ impl Remote {
     }
 
     fn round(&mut self) -> Vec<Vec<u8>> {
-        if self.is_live {
+        if self.host.is_live {
             std::thread::sleep(Duration::from_micros(100));
         }
         self.now += Duration::from_micros(100);
@@ -392,7 +415,7 @@ impl Remote {
     }
 
     fn send(&mut self, template: Template) {
-        let (ours, theirs) = match self.end_opens {
+        let (ours, theirs) = match self.host.opens {
             true => (server_port(0), client_port(0)),
             false => (client_port(0), server_port(0)),
         };
@@ -420,8 +443,8 @@ impl Remote {
             .map(|place| (first.wrapping_add(place) % 251) as u8)
             .collect();
         let addresses = Addresses {
-            source: socket(3 - self.number, 0).ip(),
-            destination: socket(self.number, 0).ip(),
+            source: self.host.version.address(self.own),
+            destination: self.host.version.address(self.host.number),
         };
         let mut bytes = Vec::new();
         segment::emit(
@@ -442,44 +465,24 @@ impl Remote {
         let mut packet = Vec::new();
         ip::write_header(&output, bytes.len(), &mut packet);
         packet.extend(bytes);
-        self.send_frame(self.link, IPV4, &packet);
-    }
-
-    fn send_frame(&mut self, destination: LinkAddress, ether_type: u16, payload: &[u8]) {
-        let header = link::Header {
-            destination,
-            source: link_address(3 - self.number),
-            ether_type,
-        };
-        let frame = [&header.to_bytes()[..], payload].concat();
+        let ether_type = neighbors::ether_type(self.host.version);
+        let frame = neighbors::frame(self.own, self.link, ether_type, &packet);
         self.end.on_frame(self.now, frame);
     }
 
     fn on_frame(&mut self, frame: &[u8], reaction: &mut Reaction) {
         let (header, payload) = link::Header::parse(frame).expect("a frame");
-        match header.ether_type {
-            ARP => self.on_arp(payload),
-            IPV4 => {
+        match neighbors::hear(self.own, &header, payload) {
+            Some(Heard::Answer(link)) => self.link = link,
+            Some(Heard::Question(answer)) => self.end.on_frame(self.now, answer),
+            None if header.ether_type == neighbors::ether_type(self.host.version) => {
                 let packet = ip::parse(payload).expect("a packet");
                 if packet.protocol == 6 {
                     let segment = segment::parse(packet.addresses, packet.payload, Verify::Yes);
                     self.on_segment(&segment.expect("a segment"), reaction);
                 }
             }
-            _ => {}
-        }
-    }
-
-    fn on_arp(&mut self, payload: &[u8]) {
-        let message = arp::Message::parse(payload).expect("a message");
-        match message.operation {
-            arp::Operation::Reply => self.link = message.sender.0,
-            arp::Operation::Request => {
-                if message.target.1 == host(3 - self.number) {
-                    let reply = message.reply(link_address(3 - self.number));
-                    self.send_frame(message.sender.0, ARP, &reply.to_bytes());
-                }
-            }
+            None => {}
         }
     }
 
@@ -508,7 +511,7 @@ impl Remote {
             reaction.has_syn = true;
             self.initial = Some(sequence);
             self.sends_next = sequence + 1;
-            if self.end_opens && flags.contains(Flags::ACK) {
+            if self.host.opens && flags.contains(Flags::ACK) {
                 // Both have opened: softclock answers a probe by its SYN again, the kernel without.
                 reaction.numbers = Some((1, acknowledgment.0.wrapping_sub(INITIAL.0)));
             }
@@ -543,10 +546,6 @@ impl OwnerView {
     }
 }
 
-fn host(number: u8) -> Ipv4Addr {
-    [10, 0, 0, number].into()
-}
-
 /// The initial sequence number of the remote host.
 const INITIAL: Seq = Seq(1_000_000);
 /// Stands for the number that the host under test sends next while that is unknown.
@@ -555,5 +554,3 @@ const UNKNOWN: Seq = Seq(77);
 const FAR_BEFORE: u32 = 500_000_u32.wrapping_neg();
 /// The most looks for an answer, each after 100 us.
 const MOST_ROUNDS: usize = 300;
-const ARP: u16 = 0x0806;
-const IPV4: u16 = 0x0800;

@@ -11,7 +11,7 @@ use smoltcp::socket::tcp::{CongestionControl, RecvError, Socket, SocketBuffer, S
 use smoltcp::time::Instant as TheirInstant;
 use smoltcp::wire::{EthernetAddress, HardwareAddress, IpAddress, IpCidr};
 use softclock_core::Instant;
-use softclock_model::host::{link_address, socket};
+use softclock_model::host::{address_v4, link_address};
 
 use crate::random::Random;
 use crate::world::{End, Read, client_port, server_port};
@@ -75,7 +75,7 @@ impl Smoltcp {
         config.random_seed = seed;
         let mut interface = Interface::new(config, &mut link, their(now));
         interface.update_ip_addrs(|addresses| {
-            let own = IpCidr::new(IpAddress::v4(10, 0, 0, 2), 24);
+            let own = IpCidr::new(address_v4(2).into(), 24);
             addresses.push(own).expect("there is room");
         });
         let mut sockets = SocketSet::new(Vec::new());
@@ -92,8 +92,7 @@ impl Smoltcp {
             }
             match opens {
                 true => {
-                    let remote = socket(1, server_port(connection));
-                    let remote = (IpAddress::v4(10, 0, 0, 1), remote.port());
+                    let remote = (IpAddress::from(address_v4(1)), server_port(connection));
                     tcp.connect(interface.context(), remote, client_port(connection))
                         .expect("it is closed");
                 }

@@ -6,6 +6,7 @@ use std::collections::BinaryHeap;
 
 use softclock_core::Instant;
 use softclock_linux::link::Tap;
+use softclock_model::host::Version;
 use softclock_net::checksum::Verify;
 use softclock_net::tcp::segment;
 
@@ -150,26 +151,26 @@ impl Plan {
 impl World {
     /// A world in virtual time, with smoltcp.
     pub(crate) fn with_smoltcp(random: &mut Random) -> Self {
-        Self::new(random, None)
+        Self::new(random, Version::V4, None)
     }
 
     /// A world in real time, with the kernel's stack behind a TAP device.
-    pub(crate) fn with_kernel(random: &mut Random, tap: Tap) -> Self {
-        Self::new(random, Some(tap))
+    pub(crate) fn with_kernel(random: &mut Random, version: Version, tap: Tap) -> Self {
+        Self::new(random, version, Some(tap))
     }
 
-    fn new(random: &mut Random, tap: Option<Tap>) -> Self {
+    fn new(random: &mut Random, version: Version, tap: Option<Tap>) -> Self {
         let plan = Plan::random(random, tap.is_some());
         let now = START;
         let (number, opens) = (plan.owners.len(), plan.opens);
         let (key, is_live) = (random.next(), tap.is_some());
-        let ours = Ours::new(&plan.ours, key, now, number, opens, is_live);
+        let ours = Ours::new(&plan.ours, version, key, now, number, opens, is_live);
         let seed = random.next();
         let peer: Box<dyn End> = match (&plan.peer, tap) {
             (Peer::Smoltcp(plan), _) => Box::new(Smoltcp::new(plan, seed, now, number, !opens)),
             (Peer::Kernel, tap) => {
                 let tap = tap.expect("the peer was chosen by it");
-                Box::new(Kernel::new(tap, number, !opens))
+                Box::new(Kernel::new(tap, version, number, !opens))
             }
         };
         let paths =
