@@ -88,7 +88,8 @@ impl Chosen {
             // A new stack knows no paths, and a closed port answers unless the setting says otherwise.
             Setting::ForgetPaths | Setting::SilentPorts(0) | Setting::PathMtuDiscovery(true) => {}
             Setting::InsecureAck(false) | Setting::DropSynOptions(false) => {}
-            Setting::IcmpAborts(true) | Setting::PacingRate(0) => {}
+            Setting::PacingRate(0) => {}
+            Setting::IcmpAborts(is_on) => connection.hard_errors_abort = *is_on,
             Setting::ConnectTimeout(time) => connection.connect_timeout = Some(*time),
             Setting::RtoSlop(time) => connection.syn_slop = *time,
             Setting::EcnRetries(count) => {

@@ -183,9 +183,10 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
                 return Events::dropped(DropReason::IcmpIgnored);
             }
         };
-        // A hard error ends an attempt to connect. All others are the reason given if the connection times out (RFC
-        // 1122, 4.2.3.9; RFC 5461).
-        if is_hard && matches!(self.phase, Phase::Opening(_)) {
+        // A hard error ends an attempt to connect, unless the settings say otherwise. All others are the reason given if
+        // the connection times out (RFC 1122, 4.2.3.9; RFC 5461).
+        let may_abort = is_hard && self.settings.hard_errors_abort;
+        if may_abort && matches!(self.phase, Phase::Opening(_)) {
             return self.fail(reported);
         }
         self.reported = Some(reported);
@@ -198,11 +199,13 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
     }
 
     /// Whether the segment that an error quotes may be under way. Probes of an idle connection and of a closed window
-    /// lie at the edges of what is in flight; none of them is too long for a path.
+    /// lie at the edges of what is in flight; neither they nor a SYN are too long for any path.
     fn may_be_about(&self, error: &IcmpError) -> bool {
         let sequence = error.sequence;
         match &self.phase {
-            Phase::Opening(opening) => sequence == opening.iss(),
+            Phase::Opening(opening) => {
+                sequence == opening.iss() && error.kind != ErrorKind::PacketTooBig
+            }
             Phase::Open(open) => {
                 let next = open.sender.next();
                 let is_at_edge = sequence == next || sequence == next - 1;
