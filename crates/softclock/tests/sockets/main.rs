@@ -111,7 +111,8 @@ conformance! {
     paced_in_memory_by_waking => Ipv4Addr by Memory, Some(Pacing { buffer_bytes: Some(0), ..paced() });
 }
 
-/// The parts of the suite for stacks, whose sockets cannot share a port.
+/// The parts of the suite for stacks, whose sockets cannot share a port. Pacing is the connection's, so that one
+/// architecture stands for all.
 macro_rules! stack_conformance {
     ($($carrier:ident => $address:ident by $by:expr, $pacing:expr;)*) => {$(
         mod $carrier {
@@ -126,11 +127,13 @@ stack_conformance! {
     soft_lrp_v4 => Ipv4Addr by Stack(Architecture::SoftLrp), None;
     soft_lrp_v6 => Ipv6Addr by Stack(Architecture::SoftLrp), None;
     early_demux_v4 => Ipv4Addr by Stack(Architecture::EarlyDemux), None;
+    early_demux_v6 => Ipv6Addr by Stack(Architecture::EarlyDemux), None;
     bsd_v4 => Ipv4Addr by Stack(Architecture::Bsd), None;
     bsd_v6 => Ipv6Addr by Stack(Architecture::Bsd), None;
     ni_lrp_v4 => Ipv4Addr by Stack(Architecture::NiLrp), None;
     ni_lrp_v6 => Ipv6Addr by Stack(Architecture::NiLrp), None;
     paced_soft_lrp_v4 => Ipv4Addr by Stack(Architecture::SoftLrp), Some(paced());
+    paced_soft_lrp_v6 => Ipv6Addr by Stack(Architecture::SoftLrp), Some(paced());
 }
 
 /// The part of the suite that is about TCP, with the kernel's TCP at the other end.
@@ -144,10 +147,16 @@ macro_rules! stream_conformance {
 }
 
 stream_conformance! {
-    soft_lrp_to_the_kernel => Ipv4Addr by ToKernel(Architecture::SoftLrp), None;
-    early_demux_to_the_kernel => Ipv4Addr by ToKernel(Architecture::EarlyDemux), None;
-    bsd_to_the_kernel => Ipv4Addr by ToKernel(Architecture::Bsd), None;
-    paced_soft_lrp_to_the_kernel => Ipv4Addr by ToKernel(Architecture::SoftLrp), Some(paced());
+    soft_lrp_v4_to_the_kernel => Ipv4Addr by ToKernel(Architecture::SoftLrp), None;
+    soft_lrp_v6_to_the_kernel => Ipv6Addr by ToKernel(Architecture::SoftLrp), None;
+    early_demux_v4_to_the_kernel => Ipv4Addr by ToKernel(Architecture::EarlyDemux), None;
+    early_demux_v6_to_the_kernel => Ipv6Addr by ToKernel(Architecture::EarlyDemux), None;
+    bsd_v4_to_the_kernel => Ipv4Addr by ToKernel(Architecture::Bsd), None;
+    bsd_v6_to_the_kernel => Ipv6Addr by ToKernel(Architecture::Bsd), None;
+    ni_lrp_v4_to_the_kernel => Ipv4Addr by ToKernel(Architecture::NiLrp), None;
+    ni_lrp_v6_to_the_kernel => Ipv6Addr by ToKernel(Architecture::NiLrp), None;
+    paced_soft_lrp_v4_to_the_kernel => Ipv4Addr by ToKernel(Architecture::SoftLrp), Some(paced());
+    paced_soft_lrp_v6_to_the_kernel => Ipv6Addr by ToKernel(Architecture::SoftLrp), Some(paced());
 }
 
 /// The part of the suite that is about UDP, for threads that share a stack.
@@ -163,7 +172,10 @@ macro_rules! datagram_conformance {
 datagram_conformance! {
     shared_soft_lrp_v4 => Ipv4Addr by Shared(Architecture::SoftLrp);
     shared_soft_lrp_v6 => Ipv6Addr by Shared(Architecture::SoftLrp);
+    shared_early_demux_v4 => Ipv4Addr by Shared(Architecture::EarlyDemux);
+    shared_early_demux_v6 => Ipv6Addr by Shared(Architecture::EarlyDemux);
     shared_bsd_v4 => Ipv4Addr by Shared(Architecture::Bsd);
+    shared_bsd_v6 => Ipv6Addr by Shared(Architecture::Bsd);
     shared_ni_lrp_v4 => Ipv4Addr by Shared(Architecture::NiLrp);
     shared_ni_lrp_v6 => Ipv6Addr by Shared(Architecture::NiLrp);
 }
@@ -186,7 +198,7 @@ enum Carrier {
     Kernel(Mechanism),
     /// A stack of this process, of this architecture, on a TAP device, or on a veth pair if it needs AF_XDP.
     Stack(Architecture),
-    /// Such a stack in a namespace of its own, whose streams lead to the kernel's TCP across a TAP device.
+    /// Such a stack in a namespace of its own, whose streams lead to the kernel's TCP across the device.
     ToKernel(Architecture),
     /// Such a stack, which another thread has opened.
     Shared(Architecture),
@@ -239,7 +251,9 @@ fn run_here<F: Future>(
     IS_SHARED.set(matches!(carrier, Shared(_)));
     let mut owner = None;
     let cable = match carrier {
-        Stack(Architecture::NiLrp) | Shared(Architecture::NiLrp) => match VethPair::new() {
+        Stack(Architecture::NiLrp)
+        | ToKernel(Architecture::NiLrp)
+        | Shared(Architecture::NiLrp) => match VethPair::new() {
             Ok(cable) => Some(cable),
             Err(reason) => softclock_testing::skip!("{reason}"),
         },
@@ -251,11 +265,17 @@ fn run_here<F: Future>(
                 let interface = cable.as_ref().map_or_else(tap, first_end);
                 open_stack(interface, architecture, address).map(|_| own_address(address))
             }
-            ToKernel(architecture) => open_stack(tap(), architecture, address).map(|stack| {
-                configure(stack.interface());
-                KERNEL.set(Some((HOST, 0).into()));
-                own_address(address)
-            }),
+            ToKernel(architecture) => {
+                let interface = cable.as_ref().map_or_else(tap, first_end);
+                open_stack(interface, architecture, address).map(|stack| {
+                    match &cable {
+                        Some(cable) => configure(&cable.names()[1], address),
+                        None => configure(stack.interface(), address),
+                    }
+                    KERNEL.set(Some((host_address(address), 0).into()));
+                    own_address(address)
+                })
+            }
             Shared(architecture) => {
                 let interface = cable.as_ref().map_or_else(tap, first_end);
                 Owner::start(interface, architecture, address).map(|started| {
@@ -276,19 +296,27 @@ fn run_here<F: Future>(
     drop(owner);
 }
 
-/// Gives the host's end of a TAP device an address.
-fn configure(interface: &str) {
-    for words in [
-        format!("addr add {HOST}/24 dev {interface}"),
-        format!("link set {interface} up"),
-    ] {
+/// Gives the host's end of a link an address of the same version as `like`.
+fn configure(interface: &str, like: IpAddr) {
+    let host = host_address(like);
+    let address = match host {
+        IpAddr::V4(_) => format!("addr add {host}/24 dev {interface}"),
+        // Without a search for others that have the address, which takes a second.
+        IpAddr::V6(_) => format!("addr add {host}/64 dev {interface} nodad"),
+    };
+    for words in [address, format!("link set {interface} up")] {
         let done = Command::new("ip").args(words.split(' ')).status();
         assert!(done.expect("ip is installed").success(), "{words}");
     }
 }
 
-/// The host's address on the link of a stack.
-const HOST: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+/// The host's address on the link of a stack, of the same version as `like`.
+fn host_address(like: IpAddr) -> IpAddr {
+    match like {
+        IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 1).into(),
+        IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),
+    }
+}
 
 /// A TAP device of a new name.
 fn tap() -> String {
