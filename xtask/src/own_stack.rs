@@ -103,7 +103,7 @@ const SOCKETS: Suite = Suite {
     except: &[],
 };
 
-const OTHER_USER: &str = "the program runs as a user who may not create devices";
+const OTHER_USER: &str = "the program must run as another user, who may not create devices";
 
 const HANDOVER: &str = "a stack cannot be handed to another process";
 
