@@ -33,6 +33,10 @@ pub(crate) struct StackArgs {
     #[arg(long, value_name = "MAC", requires = "dev", value_parser = link_address)]
     pub(crate) link_address: Option<LinkAddress>,
 
+    /// Longest packet of the stack, at least 576; a TAP device gets it as its MTU [default: the MTU of the interface]
+    #[arg(long, value_name = "BYTES", requires = "dev", value_parser = mtu)]
+    pub(crate) mtu: Option<u16>,
+
     /// Mechanism by which the stack receives and sends frames
     #[arg(long, value_name = "NAME", value_enum, default_value_t = MechanismName::Auto)]
     pub(crate) mechanism: MechanismName,
@@ -131,6 +135,7 @@ impl StackArgs {
         options.host_ports = self.shares_host().then_some(ports);
         options.gateways.clone_from(&self.gateway);
         options.link_address = self.link_address;
+        options.mtu = self.mtu;
         options.signalling = self.policy();
         options.interrupts = self.napi;
         options.capture = self.pcap.settings();
@@ -152,6 +157,13 @@ fn address(text: &str) -> Result<StackAddress, String> {
 fn router(text: &str) -> Result<IpAddr, String> {
     text.parse()
         .map_err(|_| "write an IP address, such as 192.0.2.1".into())
+}
+
+fn mtu(text: &str) -> Result<u16, String> {
+    match text.parse() {
+        Ok(bytes @ 576..) => Ok(bytes),
+        _ => Err("write a number of bytes, at least 576, such as 9000".into()),
+    }
 }
 
 fn link_address(text: &str) -> Result<LinkAddress, String> {

@@ -60,6 +60,8 @@ fn wrong_options_are_one_line() {
         (&["--link-address", "01:00:00:00:00:01"], "a single host"),
         (&["--link-address", "00:00:00:00:00:00"], "a single host"),
         (&["--link-address", "02:00"], "a single host"),
+        (&["--mtu", "575"], "at least 576"),
+        (&["--mtu", "65536"], "at least 576"),
         (&["--mechanism", "uring"], "not one of"),
         (&["--architecture", "lazy"], "not one of"),
         (&["--channel", "0"], "--channel"),

@@ -173,6 +173,20 @@ impl Link {
         u32::try_from(mtu).map_err(io::Error::other)
     }
 
+    /// Sets the [MTU](Self::mtu). Disturbs the host's traffic: use it for links of this process's own.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a length that the link cannot have; `PermissionDenied` without CAP_NET_ADMIN; those of
+    /// [`mtu`](Self::mtu).
+    pub fn set_mtu(&self, bytes: u32) -> io::Result<()> {
+        // SAFETY: zero is valid for this structure of integers and pointers.
+        let mut request: libc::ifreq = unsafe { mem::zeroed() };
+        let bytes = i32::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput)?;
+        request.ifr_ifru.ifru_mtu = bytes;
+        // SAFETY: this command uses no pointer.
+        unsafe { self.ask(libc::SIOCSIFMTU, &mut request) }
+    }
+
     /// The Ethernet address of the link, which the host's frames carry as their source. Zeros for the loopback.
     ///
     /// # Errors
@@ -340,6 +354,12 @@ mod tests {
             [2, 0, 0x5e, 0x10, 0, 0xfe]
         );
         assert_eq!(other.mtu().unwrap(), 1500);
+        other.set_mtu(9000).unwrap();
+        assert_eq!((link.mtu().unwrap(), other.mtu().unwrap()), (1280, 9000));
+        for impossible in [0, 1 << 20, u32::MAX] {
+            let error = other.set_mtu(impossible).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidInput, "{impossible}");
+        }
         drop(cable);
         assert!(link.mtu().is_err() && link.hardware_address().is_err());
     }

@@ -130,6 +130,9 @@ pub struct StackOptions {
     pub gateways: Vec<IpAddr>,
     /// The stack's own address on the link. `None` for a random one that is locally administered.
     pub link_address: Option<LinkAddress>,
+    /// The longest packet in bytes, at least 576; by default the MTU of the interface, which is never exceeded. A TAP
+    /// device gets it as its MTU, which is 1500 otherwise. IPv6 needs at least 1280.
+    pub mtu: Option<u16>,
     /// When packets are demultiplexed and processed.
     ///
     /// With [`Architecture::NiLrp`] the XDP program demultiplexes, into a ring for each UDP socket and for the port of
@@ -236,6 +239,7 @@ impl StackOptions {
             host_ports: None,
             gateways: Vec::new(),
             link_address: None,
+            mtu: None,
             architecture: Architecture::SoftLrp,
             channel: Settings::CHANNEL,
             // 16 MiB with the default channel.
@@ -478,6 +482,8 @@ pub enum StackError {
     NoHostPort,
     /// A port of the host cannot be reserved.
     HostPort(SocketAddr, io::Error),
+    /// The longest packet is shorter than 576 bytes, or longer than a TAP device can have it.
+    Mtu(u16, io::Error),
     /// A setting of TCP is out of its range, or contradicts another one.
     Tcp(TcpSettingsError),
     /// The runtime has a stack already.
@@ -530,6 +536,9 @@ impl fmt::Display for StackError {
             Self::HostPort(address, error) => {
                 write!(f, "cannot take {address} from the host: {error}")
             }
+            Self::Mtu(bytes, error) => {
+                write!(f, "packets cannot have up to {bytes} bytes: {error}")
+            }
             Self::Tcp(error) => error.fmt(f),
             Self::Exists => f.write_str("the runtime has a stack already"),
             Self::NeedsXdp => f.write_str(
@@ -548,6 +557,9 @@ impl fmt::Display for StackError {
 }
 
 impl std::error::Error for StackError {}
+
+/// The least value of [`StackOptions::mtu`]: every host must take packets of this length (RFC 1122, 3.3.2).
+const LEAST_MTU: u16 = 576;
 
 /// The pause between two looks at connections that are being closed.
 const FLUSH_PAUSE: Duration = Duration::from_millis(2);

@@ -2,6 +2,7 @@
 
 mod host;
 
+use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ use super::driver::{Driver, Parts};
 use super::interface::Opened;
 use super::random::random;
 use super::ring::ring_limit;
-use super::{StackError, StackMechanism, StackOptions};
+use super::{LEAST_MTU, StackError, StackMechanism, StackOptions};
 use crate::runtime::inner::Inner;
 
 pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
@@ -32,6 +33,9 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
     }
     check_architecture(options)?;
     options.tcp.check().map_err(StackError::Tcp)?;
+    if let Some(short @ ..LEAST_MTU) = options.mtu {
+        return Err(StackError::Mtu(short, io::ErrorKind::InvalidInput.into()));
+    }
     let shared;
     let options = match &options.host_ports {
         None => options,
@@ -53,7 +57,8 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
         host,
     } = open_interface(options)?;
     let find = |error| StackError::Find(link.name().into(), error);
-    let mtu = link.mtu().map_err(find)? as usize;
+    let most = options.mtu.map_or(usize::MAX, usize::from);
+    let mtu = most.min(link.mtu().map_err(find)? as usize);
     let link_address = match &host {
         Some(_) => LinkAddress(link.hardware_address().map_err(find)?),
         None => options.link_address.unwrap_or_else(random_link_address),
@@ -127,6 +132,10 @@ fn open_interface(options: &StackOptions) -> Result<OpenInterface, StackError> {
     if let Some(name) = name.strip_prefix(TAP) {
         // Creating it fails if the name is taken, so it needs no claim.
         let (link, device) = Device::create_tap(name).map_err(StackError::Open)?;
+        if let Some(mtu) = options.mtu {
+            let set = link.set_mtu(mtu.into());
+            set.map_err(|error| StackError::Mtu(mtu, error))?;
+        }
         return Ok(OpenInterface {
             link,
             opened: Opened::Devices(vec![device]),
