@@ -14,6 +14,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod example;
 mod files;
 pub mod lab;
 mod load;
@@ -24,6 +25,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+pub use example::example;
 pub use files::{directory, noise};
 pub use load::beside;
 

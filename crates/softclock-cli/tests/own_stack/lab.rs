@@ -175,14 +175,19 @@ impl Lab {
         })
     }
 
-    /// Sets the longest packet of both ends of the link.
-    pub(crate) fn set_mtu(&self, bytes: u16) {
+    /// Sets the longest packet of both ends of the link, and returns the options of servers that have the same. The
+    /// server makes a TAP device, and gives it this MTU.
+    pub(crate) fn set_mtu(&self, bytes: u16) -> Vec<String> {
+        if self.other.is_none() {
+            return vec!["--mtu".into(), bytes.to_string()];
+        }
         let set = |namespace: &Namespace, name: &str| {
             let done = namespace.run(&format!("ip link set {name} mtu {bytes}"));
             done.unwrap_or_else(|error| panic!("{bytes} bytes: {error}"));
         };
         set(&self.server, "host");
         set(self.client(), "client");
+        Vec::new()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -298,7 +303,7 @@ impl Lab {
 }
 
 /// A running server, killed when dropped.
-pub(crate) struct Server(Child);
+pub(crate) struct Server(pub(crate) Child);
 
 impl Server {
     pub(crate) fn id(&self) -> u32 {

@@ -4,7 +4,7 @@ use std::fs;
 
 use softclock_testing::require;
 
-use crate::lab::{Carrier, Lab, lab};
+use crate::lab::{Carrier, Lab, Server, lab};
 
 #[test]
 fn ab_gets_all_responses() {
@@ -35,41 +35,55 @@ fn h2load_gets_all_responses() {
     require!("h2load");
     for carrier in Carrier::ALL {
         let lab = lab!(carrier);
-        certify(&lab);
-        let path = |name: &str| lab.path(name).display().to_string();
-        let (certificate, key) = (path("cert.pem"), path("key.pem"));
-        let _server = lab.serve(&[
-            "--listen",
-            "tls:10.78.0.7:443",
-            "--tls-cert",
-            &certificate,
-            "--tls-key",
-            &key,
-        ]);
+        let _server = serve_tls(&lab, &[]);
         for words in [
             "-n 1000 -c 8 -m 10 https://10.78.0.7/small",
             "-n 10 -c 2 -m 5 https://10.78.0.7/large",
             "-n 500 -c 8 --h1 https://10.78.0.7/small",
         ] {
-            let report = lab.run_at_client(&format!("h2load {words}"));
-            let count = words.split(' ').nth(1).unwrap_or_default();
-            let expected = format!("{count} succeeded, 0 failed, 0 errored, 0 timeout");
-            assert!(report.contains(&expected), "{words}: {report}");
-            assert!(
-                report.contains(&format!("{count} 2xx,")),
-                "{words}: {report}"
-            );
+            assert_h2load(&lab, words);
         }
         lab.assert_serves();
     }
 }
 
-/// Writes a certificate and its key to the directory of the lab.
-fn certify(lab: &Lab) {
+/// Starts a server that serves by TLS, too.
+pub(crate) fn serve_tls(lab: &Lab, arguments: &[&str]) -> Server {
     let made = rcgen::generate_simple_self_signed(vec!["10.78.0.7".into()]).expect("a certificate");
-    let write = |name: &str, text: String| fs::write(lab.path(name), text).expect("a directory");
-    write("cert.pem", made.cert.pem());
-    write("key.pem", made.signing_key.serialize_pem());
+    let write = |name: &str, text: String| {
+        let path = lab.path(name);
+        fs::write(&path, text).expect("a directory");
+        path.display().to_string()
+    };
+    let certificate = write("cert.pem", made.cert.pem());
+    let key = write("key.pem", made.signing_key.serialize_pem());
+    let tls = ["--listen", "tls:10.78.0.7:443"];
+    let files = ["--tls-cert", &certificate, "--tls-key", &key];
+    lab.serve(&[&tls[..], &files, arguments].concat())
+}
+
+/// Runs h2load at the client. All of its requests, whose number is the second of the words, must succeed.
+pub(crate) fn assert_h2load(lab: &Lab, words: &str) {
+    let report = lab.run_at_client(&format!("timeout 120 h2load {words}"));
+    let count = words.split(' ').nth(1).unwrap_or_default();
+    let expected = format!("{count} succeeded, 0 failed, 0 errored, 0 timeout");
+    assert!(report.contains(&expected), "{words}: {report}");
+    assert!(
+        report.contains(&format!("{count} 2xx,")),
+        "{words}: {report}"
+    );
+}
+
+/// Runs wrk at the client for two seconds. Requests must have succeeded, and none have failed.
+pub(crate) fn assert_wrk(lab: &Lab, connections: u32) {
+    let words = format!("-t1 -c{connections} -d2s --timeout 60s http://10.78.0.7/small");
+    let report = lab.run_at_client(&format!("timeout 120 wrk {words}"));
+    let mut lines = report.lines().map(str::trim);
+    let requests = lines.find_map(|line| line.split_once(" requests in"));
+    let requests = requests.and_then(|(count, _)| count.parse::<u64>().ok());
+    assert!(requests > Some(0), "{words}: {report}");
+    let has_errors = report.contains("Socket errors") || report.contains("Non-2xx");
+    assert!(!has_errors, "{words}: {report}");
 }
 
 #[test]
@@ -79,9 +93,6 @@ fn wrk_has_no_errors() {
         let lab = lab!(carrier);
         let _server = lab.serve(&[]);
         lab.assert_serves();
-        let text = lab.run_at_client("wrk -t1 -c64 -d2s http://10.78.0.7/small");
-        assert!(text.contains("requests in"), "{carrier:?}: {text}");
-        let has_errors = text.contains("Socket errors") || text.contains("Non-2xx");
-        assert!(!has_errors, "{carrier:?}: {text}");
+        assert_wrk(&lab, 64);
     }
 }

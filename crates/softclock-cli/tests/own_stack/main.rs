@@ -3,6 +3,7 @@
 
 mod browser;
 mod host;
+mod iperf;
 mod lab;
 mod loads;
 mod metrics;
@@ -237,6 +238,19 @@ fn wakeups(server: &Server) -> u64 {
             count(fs::read_to_string(status).expect("it runs"))
         })
         .sum()
+}
+
+#[test]
+fn a_tap_device_cannot_have_packets_of_any_length() {
+    let lab = lab!(Carrier::Tap);
+    let program = env!("CARGO_BIN_EXE_softclock");
+    let options = "--dev tap:client --address 10.78.0.7/24 --mtu 65535";
+    let output = lab
+        .at_client(&format!("timeout 60 {program} serve {options} ."))
+        .output();
+    let output = output.expect("nsenter is installed");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("up to 65535 bytes"), "{output:?}");
 }
 
 #[test]

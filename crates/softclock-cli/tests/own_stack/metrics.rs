@@ -33,7 +33,7 @@ pub(crate) fn samples(lab: &Lab) -> BTreeMap<String, f64> {
 }
 
 /// The sum over all labels.
-fn sum(samples: &BTreeMap<String, f64>, name: &str) -> f64 {
+pub(crate) fn sum(samples: &BTreeMap<String, f64>, name: &str) -> f64 {
     let of_name = samples.iter().filter(|(key, _)| {
         let rest = key.strip_prefix(name);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('{'))

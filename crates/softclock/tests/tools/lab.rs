@@ -4,11 +4,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use serde_json::Value;
 use softclock_testing::lab::{Namespace, connect};
 
 /// The addresses of the example's stack.
@@ -87,7 +86,7 @@ impl Lab {
 
     /// Starts an example on a stack, and waits until it serves at `sockets` addresses.
     pub(crate) fn start(&self, example: &str, arguments: &[&str], sockets: usize) -> Server {
-        let path = built(example);
+        let path = softclock_testing::example("softclock", example);
         let mut command = self.server.command(path.to_str().expect("UTF-8"));
         command.args(self.carrier.options());
         command.args(["--address", "10.78.0.7/24", "--address", "fd78::7/64"]);
@@ -134,26 +133,6 @@ impl Drop for Server {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-/// Builds an example, and returns the path of its program.
-fn built(example: &str) -> PathBuf {
-    let output = Command::new(env!("CARGO"))
-        .args(["build", "--quiet", "--message-format", "json"])
-        .args(["--example", example])
-        .output()
-        .expect("cargo runs");
-    assert!(output.status.success(), "{example}: {output:?}");
-    let text = String::from_utf8(output.stdout).expect("UTF-8");
-    let messages = text
-        .lines()
-        .map(|line| serde_json::from_str(line).expect("JSON"));
-    let mut programs = messages.filter_map(|message: Value| {
-        let is_it = message["target"]["name"] == example;
-        let path = message["executable"].as_str()?;
-        is_it.then(|| PathBuf::from(path))
-    });
-    programs.next().expect("cargo has built it")
 }
 
 const CLIENT_ADDRESSES: &str =
