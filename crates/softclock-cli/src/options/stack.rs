@@ -45,7 +45,7 @@ pub(crate) struct StackArgs {
     #[arg(long, value_name = "NAME", value_enum, default_value_t = ArchitectureName::SoftLrp)]
     pub(crate) architecture: ArchitectureName,
 
-    #[arg(long, value_name = "POLICY", default_value = "interrupt", value_parser = signalling::policy, help = signalling::HELP)]
+    #[arg(long, value_name = "POLICY", default_value = "automatic", value_parser = signalling::policy, help = signalling::HELP)]
     pub(crate) signalling: Policy,
 
     /// Longest time between two looks of soft-poll and automatic: 20us to 10ms

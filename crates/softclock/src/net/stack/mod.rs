@@ -192,7 +192,8 @@ pub struct StackOptions {
     /// assert_eq!(options.tcp.check(), Ok(()));
     /// ```
     pub tcp: TcpSettings,
-    /// How the threads of the stack learn of frames: by default each arrival wakes a thread that waits.
+    /// How the threads of the stack learn of frames: by default each arrival wakes a thread that waits, and a loaded thread
+    /// looks at soft events ([`Policy::Automatic`]).
     ///
     /// A virtual link has no device interrupt: the wake-up of the thread stands for it. A thread that has work looks at
     /// its devices by itself with policies that mask interrupts; how often depends on the policy and the load. Looks
@@ -247,7 +248,7 @@ impl StackOptions {
             listeners: 4,
             threads: 1,
             tcp: TcpSettings::default(),
-            signalling: Policy::Interrupt,
+            signalling: Policy::default(),
             interrupts: None,
             capture: None,
         }
