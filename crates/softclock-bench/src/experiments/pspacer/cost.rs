@@ -176,13 +176,14 @@ const ABOVE_UNSHAPED: &str =
     "machine, time a frame: pace above passing unpaced, HTB above forwarding";
 
 /// The variants of `pace`, with their options.
-const PACES: [(&str, &str); 4] = [
+const PACES: [(&str, &str); 5] = [
     ("softclock pace", ""),
     (
         "softclock pace, woken by arrivals, spin cap 25 %",
         "--signalling interrupt --spin-cap 25",
     ),
     ("softclock pace, spin cap 2 %", "--spin-cap 2"),
+    ("softclock pace, tolerance 50 us", "--tolerance 50us"),
     ("softclock pace, tolerance 250 us", "--tolerance 250us"),
 ];
 
