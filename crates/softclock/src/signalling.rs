@@ -4,7 +4,8 @@
 
 pub use softclock_core::signalling::*;
 
-/// How the threads of a stack learn of frames, or those of runtimes of the kernel's events, which then are the packets.
+/// How the threads of a stack learn of frames, or those of runtimes of the kernel's events. For a runtime, the packets of
+/// the counts are events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SignallingReport {

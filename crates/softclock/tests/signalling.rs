@@ -312,7 +312,10 @@ fn looks_within_calls_of_the_stack() {
                 }
             };
             futures_lite::future::zip(sender, opens).await;
-            assert!(counts(stack).packets >= 100);
+            // Those that wait in the device are found, too.
+            while counts(stack).packets < 100 {
+                softclock::sleep(Duration::from_millis(1)).await;
+            }
         });
     }
 }

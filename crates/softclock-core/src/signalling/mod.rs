@@ -250,6 +250,17 @@ impl Signalling {
         self.settle(now, next)
     }
 
+    /// Drops the look that is owed since interrupts became enabled, and returns whether there was one. For a queue of which
+    /// a wait reports also what arrived before it, such as a kernel's queue of events.
+    pub fn forgive_look(&mut self) -> bool {
+        let is_owed = self.owes_look && self.interrupts == Interrupts::Enabled;
+        if is_owed {
+            self.owes_look = false;
+            self.look = Instant::FAR_FUTURE;
+        }
+        is_owed
+    }
+
     /// Returns the policy.
     pub const fn policy(&self) -> Policy {
         self.policy

@@ -64,6 +64,15 @@ impl Policy {
         }
     }
 
+    /// Returns whether an arrival ends all waits of a thread without work.
+    pub const fn is_always_woken(&self) -> bool {
+        match self {
+            Self::Interrupt | Self::Hybrid | Self::SoftPoll { .. } => true,
+            Self::Automatic { wakeups, .. } => matches!(wakeups, Wakeups::AtOnce),
+            Self::Poll | Self::Clocked(_) => false,
+        }
+    }
+
     /// Returns the latency bound, if the policy has one.
     pub const fn bound(&self) -> Option<LatencyBound> {
         match self {

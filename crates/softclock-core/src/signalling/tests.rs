@@ -337,6 +337,23 @@ fn the_lateness_of_a_deferred_wait_counts() {
     assert!(interval_after(20) < Duration::from_micros(82));
 }
 
+/// A queue of which waits report what came before has no look to make up for.
+#[test]
+fn a_look_that_is_owed_can_be_forgiven() {
+    let mut queue = Signalling::new(Policy::Hybrid, at(0));
+    let next = queue.on_look(at(0), Look::EMPTY);
+    assert_eq!(next.interrupts, Interrupts::Enabled);
+    assert!(queue.is_due(at(0)));
+    assert!(queue.forgive_look());
+    assert!(!queue.is_due(at(1_000)) && !queue.forgive_look());
+    let wait = Wait::of(at(1), [queue.before_wait(at(1), None)]);
+    assert_eq!(wait, Wait::UntilInterrupt);
+    assert_eq!(queue.counts(at(1)).looks, 1);
+    // A masked queue has nothing but its look.
+    let mut queue = Signalling::new(Policy::Poll, at(0));
+    assert!(!queue.forgive_look() && queue.is_due(at(0)));
+}
+
 /// Only a timer defers them, however loaded the thread is.
 #[test]
 fn wakeups_left_to_a_timer_need_one() {

@@ -118,7 +118,7 @@ impl fmt::Display for ParsePolicyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Name => f.write_str(
-                "write interrupt, poll, clocked=TIME, hybrid, soft-poll=PACKETS or automatic",
+                "write interrupt, poll, clocked=TIME, hybrid, soft-poll=PACKETS, automatic, automatic=timer or automatic=deferred",
             ),
             Self::Value(name) => write!(f, "{name} takes no value"),
             Self::Time(error) => error.fmt(f),
@@ -182,7 +182,7 @@ mod tests {
             ),
             (
                 "polling",
-                "write interrupt, poll, clocked=TIME, hybrid, soft-poll=PACKETS or automatic",
+                "write interrupt, poll, clocked=TIME, hybrid, soft-poll=PACKETS, automatic, automatic=timer or automatic=deferred",
             ),
         ] {
             let error = text.parse::<Policy>().unwrap_err();

@@ -5,62 +5,86 @@
 //! interrupts needs no look before it. A wait without them is a sleep: nothing ends it before its time, neither an event
 //! nor a message of another thread.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 
 use softclock_core::Instant;
-use softclock_core::signalling::{Interrupts, Look, Policy, Signalling};
+use softclock_core::signalling::{Interrupts, LatencyBound, Look, Policy, Signalling};
 
 use crate::signalling::SignallingReport;
 
-/// The signalling of the poller; with interrupts, none is needed.
-pub(super) struct KernelEvents(Option<RefCell<Signalling>>);
+/// How a runtime learns of the kernel's events.
+pub(super) struct KernelEvents {
+    /// The poller's state machine; `None` with [`Policy::Interrupt`], which needs none.
+    signalling: Option<RefCell<Signalling>>,
+    /// The longest time without a look of a thread with work, if the policy states one.
+    longest_ns: Option<u64>,
+    looked: Cell<Instant>,
+}
 
 impl KernelEvents {
     pub(super) fn new(policy: Policy, now: Instant) -> Self {
         let is_plain = policy == Policy::Interrupt;
-        Self((!is_plain).then(|| RefCell::new(Signalling::new(policy, now))))
+        Self {
+            signalling: (!is_plain).then(|| RefCell::new(Signalling::new(policy, now))),
+            longest_ns: match policy {
+                Policy::Clocked(period) => Some(period.as_ns()),
+                policy => policy.bound().map(LatencyBound::as_ns),
+            },
+            looked: Cell::new(now),
+        }
     }
 
     /// Returns what the policy has done so far; nothing is counted of a thread that events always wake.
     pub(super) fn report(&self, now: Instant) -> Option<SignallingReport> {
-        let signalling = self.0.as_ref()?.borrow();
+        let signalling = self.signalling.as_ref()?.borrow();
         Some(SignallingReport::of(&signalling, now))
     }
 
-    /// Whether a thread with work looks, if it has looked last at `looked`. With interrupts it looks, too: only a wait could
-    /// report an event to it.
+    /// Returns whether a thread with work checks the kernel now; `looked` is its last check. Without masking it checks every
+    /// 20 us, since only a check or a wait shows events.
     pub(super) fn is_due(&self, now: Instant, looked: Instant) -> bool {
         let is_time = now.ns_since(looked) >= LOOKS_APART_NS;
-        self.0.as_ref().map_or(is_time, |signalling| {
+        self.signalling.as_ref().map_or(is_time, |signalling| {
             let signalling = signalling.borrow();
             let is_enabled = signalling.current().interrupts == Interrupts::Enabled;
             signalling.is_due(now) || is_enabled && is_time
         })
     }
 
+    /// Returns whether a thread with work has not looked for as long as the policy allows: tasks that are ready wait.
+    pub(super) fn is_overdue(&self, now: Instant) -> bool {
+        let looked = self.looked.get();
+        self.longest_ns
+            .is_some_and(|longest_ns| now.ns_since(looked) >= longest_ns)
+    }
+
     /// Records a look, or the end of a wait, which found this number of events.
     pub(super) fn on_look(&self, now: Instant, events: usize, has_more: bool) {
-        if let Some(signalling) = &self.0 {
-            // The loop carries the next step out by `is_due`.
-            let _next = signalling.borrow_mut().on_look(
-                now,
-                Look {
-                    packets: events as u32,
-                    has_more,
-                    ..Look::EMPTY
-                },
-            );
+        let Some(signalling) = &self.signalling else {
+            return;
+        };
+        let mut signalling = signalling.borrow_mut();
+        self.looked.set(now);
+        // The loop carries the next step out by `is_due`.
+        let _next = signalling.on_look(
+            now,
+            Look {
+                packets: events as u32,
+                has_more,
+                ..Look::EMPTY
+            },
+        );
+        if !has_more {
+            signalling.forgive_look();
         }
     }
 
     /// Begins a wait of a thread without work, which wakes up at `wakes_at` in any case. Returns the time until which it
     /// sleeps before it looks; otherwise an event ends the wait.
     pub(super) fn before_wait(&self, now: Instant, wakes_at: Option<Instant>) -> Option<Instant> {
-        let mut signalling = self.0.as_ref()?.borrow_mut();
-        // The last look has enabled interrupts, and a policy may mask them for this wait.
-        pay_look(&mut signalling, now);
+        let mut signalling = self.signalling.as_ref()?.borrow_mut();
         let mut next = signalling.before_wait(now, wakes_at);
-        if pay_look(&mut signalling, now) {
+        if signalling.forgive_look() {
             next = signalling.before_wait(now, wakes_at);
         }
         match next.interrupts {
@@ -71,7 +95,7 @@ impl KernelEvents {
 
     /// Ends a wait: `is_woken` if events have ended it.
     pub(super) fn after_wait(&self, now: Instant, is_woken: bool) {
-        if let Some(signalling) = &self.0 {
+        if let Some(signalling) = &self.signalling {
             let mut signalling = signalling.borrow_mut();
             let _next = match is_woken {
                 true => signalling.on_interrupt(now),
@@ -79,16 +103,6 @@ impl KernelEvents {
             };
         }
     }
-}
-
-/// Counts the look that is owed once interrupts are enabled, if there is one, as made. A wait or a look that follows
-/// reports also what came before.
-fn pay_look(signalling: &mut Signalling, now: Instant) -> bool {
-    let is_owed = signalling.current().interrupts == Interrupts::Enabled && signalling.is_due(now);
-    if is_owed {
-        let _next = signalling.on_look(now, Look::EMPTY);
-    }
-    is_owed
 }
 
 /// With interrupts, the time between two checks of the kernel while tasks are ready.

@@ -114,6 +114,9 @@ impl Inner {
             runnable.run();
             self.counts.tasks.set(self.counts.tasks.get() + 1);
             self.end_task();
+            if self.kernel_events.is_overdue(self.last_trigger()) {
+                return;
+            }
         }
     }
 
@@ -187,13 +190,16 @@ impl Inner {
     /// remain.
     fn look_through(&self, events: &mut Vec<ReadyEvent>, woken: &mut Vec<Waker>) {
         let most = self.sources.borrow().capacity() / EVENTS_PER_LOOK + 2;
+        let mut found = 0;
         for _ in 0..most {
             self.poll_sources(Timeout::Now, events);
+            found += arrivals(events);
             self.wake_for(events, woken);
             if !self.poller.borrow_mut().may_have_left(events.len()) {
                 break;
             }
         }
+        self.kernel_events.on_look(self.clock.now(), found, false);
         // A message from another thread may complete a wait, too.
         self.collect_mail();
     }
@@ -278,7 +284,7 @@ impl Inner {
         let now = self.last_trigger();
         self.looked.set(now);
         let has_more = self.poller.borrow_mut().may_have_left(events.len());
-        self.kernel_events.on_look(now, events.len(), has_more);
+        self.kernel_events.on_look(now, arrivals(events), has_more);
     }
 
     fn last_trigger(&self) -> Instant {
@@ -316,7 +322,7 @@ impl Inner {
             _ => self.block(now, until, is_limited, events),
         }
         self.trigger(TriggerState::Idle);
-        let is_woken = masked.is_none() && !events.is_empty();
+        let is_woken = masked.is_none() && arrivals(events) > 0;
         (self.kernel_events).after_wait(self.last_trigger(), is_woken);
         self.on_looked(events);
     }
@@ -329,6 +335,7 @@ impl Inner {
             self.clock.resync_after_wait();
             let woken = self.clock.now();
             self.on_blocked(woken.since(now));
+            self.idle.borrow_mut().on_timed_out(until, woken);
         }
         self.poll_sources(Timeout::Now, events);
     }
@@ -415,6 +422,12 @@ impl Inner {
         drop(sources);
         woken.drain(..).for_each(Waker::wake);
     }
+}
+
+/// The number of events that are not the loop's own: its timer, and messages of other threads.
+fn arrivals(events: &[ReadyEvent]) -> usize {
+    let is_arrival = |event: &&ReadyEvent| !matches!(event.token, Token::WAKEUP | Token::TIMER);
+    events.iter().filter(is_arrival).count()
 }
 
 /// The waker of the future that `block_on` runs.

@@ -40,7 +40,7 @@ impl Names {
     pub(super) fn add(&self, page: &mut MetricsPage, report: &SignallingReport) {
         let help = "The policy by which the threads learn of arrivals; always 1.";
         page.family(self.info, Gauge, help);
-        page.labelled(&[("policy", report.policy.name())], 1);
+        page.labelled(&[("policy", &report.policy.to_string())], 1);
         page.single(
             self.soft_polling,
             Gauge,
