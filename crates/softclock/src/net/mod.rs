@@ -24,7 +24,7 @@ mod udp;
 mod unix;
 
 pub use crate::runtime::statistics::PacingStatistics;
-pub(crate) use kernel::{Kernel, Watched};
+pub(crate) use kernel::{Interest, Kernel, Watched};
 pub use listener::{TcpListener, bind_tcp};
 pub use pacing::{PacedBy, Pacer, Pacing, all_paced_sent};
 pub use softclock_linux::inherited::{Family, Inherited, take as take_inherited};

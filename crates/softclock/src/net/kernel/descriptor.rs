@@ -18,9 +18,7 @@ pub(crate) struct Kernel<F: AsFd = OwnedFd> {
     registration: Registration,
     fd: F,
     file: OpenFile,
-    interest: Interest,
-    /// Whether the poller watches it.
-    is_watched: Cell<bool>,
+    interest: Cell<Interest>,
 }
 
 /// Whether an open file has one descriptor, whose end ends the poller's watch.
@@ -31,24 +29,26 @@ enum OpenFile {
     Duplicated,
 }
 
-/// The conditions that the poller reports.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Interest {
+/// The conditions of a descriptor that the poller reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Interest {
+    Nothing,
+    /// Data to read. For a device, where room to write is reported after each transmission.
+    Reading,
     /// Data to read, and room to write.
     Both,
-    Reading,
 }
 
 /// A watched descriptor of any type.
 pub(crate) trait Watched {
     fn registration(&self) -> &Registration;
 
-    /// Ends the poller's watch, or begins it again; does nothing if it is so already. Without it no event is reported, and
-    /// none wakes the thread. Events that came in the meantime are reported when it begins.
+    /// Sets what the poller reports; does nothing if it is so already. Of a condition that it does not report, no event
+    /// wakes the thread; it is reported once there is interest in it again.
     ///
     /// # Errors
-    /// Those of the poller, such as a lack of memory. After them it is not watched.
-    fn set_watched(&self, is_watched: bool) -> io::Result<()>;
+    /// Those of the poller, such as a lack of memory. After them, nothing is reported.
+    fn set_interest(&self, interest: Interest) -> io::Result<()>;
 }
 
 impl<F: AsFd> Watched for Kernel<F> {
@@ -56,20 +56,24 @@ impl<F: AsFd> Watched for Kernel<F> {
         &self.registration
     }
 
-    fn set_watched(&self, is_watched: bool) -> io::Result<()> {
-        if self.is_watched.get() == is_watched {
+    fn set_interest(&self, interest: Interest) -> io::Result<()> {
+        // After a removal that fails in part, the next watch begins anew.
+        let before = self.interest.replace(Interest::Nothing);
+        if before == interest {
+            self.interest.set(interest);
             return Ok(());
         }
         let mut poller = self.runtime().poller.borrow_mut();
-        // Before the call: after a removal that fails in part, the next watch begins anew.
-        self.is_watched.set(false);
         let (fd, token) = (self.fd.as_fd(), self.registration.token());
-        match (is_watched, self.interest) {
-            (false, _) => poller.remove(fd)?,
-            (true, Interest::Both) => poller.add(fd, token)?,
-            (true, Interest::Reading) => poller.add_for_reading(fd, token)?,
+        if before != Interest::Nothing {
+            poller.remove(fd)?;
         }
-        self.is_watched.set(is_watched);
+        match interest {
+            Interest::Nothing => {}
+            Interest::Reading => poller.add_for_reading(fd, token)?,
+            Interest::Both => poller.add(fd, token)?,
+        }
+        self.interest.set(interest);
         Ok(())
     }
 }
@@ -84,8 +88,7 @@ impl<F: AsFd> Kernel<F> {
         Self::watched(fd, OpenFile::Duplicated, Interest::Both)
     }
 
-    /// Like [`duplicated`](Self::duplicated), for a descriptor that is written to without waiting for room, if at all:
-    /// room to write is not reported.
+    /// Like [`duplicated`](Self::duplicated), with interest in reading only.
     pub(crate) fn for_reading(fd: F) -> io::Result<Self> {
         Self::watched(fd, OpenFile::Duplicated, Interest::Reading)
     }
@@ -96,10 +99,9 @@ impl<F: AsFd> Kernel<F> {
             registration: Registration::new(Readiness::READABLE | Readiness::WRITABLE)?,
             fd,
             file,
-            interest,
-            is_watched: Cell::new(false),
+            interest: Cell::new(Interest::Nothing),
         };
-        kernel.set_watched(true)?;
+        kernel.set_interest(interest)?;
         kernel.runtime().trigger(TriggerState::SystemCall);
         Ok(kernel)
     }
@@ -209,7 +211,7 @@ const BUFFER_BYTES: usize = 64 * 1024;
 
 impl<F: AsFd> Drop for Kernel<F> {
     fn drop(&mut self) {
-        if !self.is_watched.get() {
+        if self.interest.get() == Interest::Nothing {
             return;
         }
         let mut poller = self.registration.runtime().poller.borrow_mut();

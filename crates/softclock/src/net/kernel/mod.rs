@@ -8,4 +8,4 @@ mod stream;
 mod tcp;
 mod udp;
 
-pub(crate) use descriptor::{Kernel, Watched};
+pub(crate) use descriptor::{Interest, Kernel, Watched};

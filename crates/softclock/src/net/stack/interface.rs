@@ -14,7 +14,7 @@ use super::channels::Channels;
 use super::lane::LaneEnd;
 use super::queues::{Queues, all, take_from};
 use super::taking::Taken;
-use crate::net::{Kernel, Watched};
+use crate::net::{Interest, Kernel, Watched};
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
@@ -168,11 +168,11 @@ impl Interface {
         self.for_watched(&mut |device| forget(device));
     }
 
-    /// Ends or begins the poller's watch of the devices, see [`Watched::set_watched`].
-    pub(super) fn set_watched(&self, is_watched: bool) -> io::Result<()> {
+    /// Sets what the poller reports of the devices, see [`Watched::set_interest`].
+    pub(super) fn set_interest(&self, interest: Interest) -> io::Result<()> {
         let mut result = Ok(());
         self.for_watched(&mut |device| {
-            if let Err(error) = device.set_watched(is_watched) {
+            if let Err(error) = device.set_interest(interest) {
                 result = Err(error);
             }
         });
@@ -290,7 +290,7 @@ impl Devices {
             others.add_device(number, device)?;
         }
         Ok(Self {
-            first: Kernel::new(first)?,
+            first: Kernel::for_reading(first)?,
             others,
         })
     }

@@ -537,8 +537,11 @@ impl fmt::Display for StackError {
             Self::HostPort(address, error) => {
                 write!(f, "cannot take {address} from the host: {error}")
             }
+            Self::Mtu(bytes, error) if *bytes < LEAST_MTU => {
+                write!(f, "packets cannot have up to {bytes} bytes: {error}; the least is {LEAST_MTU}")
+            }
             Self::Mtu(bytes, error) => {
-                write!(f, "packets cannot have up to {bytes} bytes: {error}")
+                write!(f, "packets cannot have up to {bytes} bytes: {error}; choose a lower number")
             }
             Self::Tcp(error) => error.fmt(f),
             Self::Exists => f.write_str("the runtime has a stack already"),

@@ -45,7 +45,7 @@ impl Queues {
 
     fn watch(&self, number: u32, device: Rc<Device>) -> io::Result<()> {
         // The chunks of the socket keep its file open, so that a close alone would not end the watch.
-        let device = Kernel::duplicated(device)?;
+        let device = Kernel::for_reading(device)?;
         self.0.borrow_mut().push(Queue { number, device });
         Ok(())
     }

@@ -22,6 +22,7 @@ use softclock_core::signalling::{Interrupts, Look, Next, Policy, Signalling, Wai
 use softclock_core::{Clock, FireWindow, Instant, TriggerState};
 
 use super::Driver;
+use crate::net::Interest;
 use crate::net::stack::taking::Taken;
 use crate::runtime::soft_events::SoftEvent;
 use crate::signalling::SignallingReport;
@@ -190,7 +191,7 @@ impl Driver {
                 }
             }
             // Tried again before the thread waits.
-            Interrupts::Enabled => drop(self.interface.set_watched(true)),
+            Interrupts::Enabled => drop(self.watch(next.interrupts)),
         }
         let Some(event) = self.signals.event.get() else {
             return;
@@ -208,6 +209,17 @@ impl Driver {
                 event.reschedule_within(FireWindow::from(at));
             }
         }
+    }
+
+    /// Lets the poller report frames if interrupts are enabled, and room only while frames wait for it: a device has room
+    /// again after each transmission, which would end waits for nothing.
+    fn watch(&self, interrupts: Interrupts) -> io::Result<()> {
+        self.interface
+            .set_interest(match (self.unsent.has_refused(), interrupts) {
+                (true, _) => Interest::Both,
+                (false, Interrupts::Enabled) => Interest::Reading,
+                (false, Interrupts::Masked) => Interest::Nothing,
+            })
     }
 
     /// Whether the thread, which has no work, may wait. Looks if the policy asks for it: a wait with interrupts begins
@@ -231,8 +243,7 @@ impl Driver {
             let next = (self.signals.signalling.borrow_mut()).before_wait(now, wakes_at);
             let wait = Wait::of(now, [next]);
             let is_enabled = next.interrupts == Interrupts::Enabled;
-            let is_watched = is_enabled || self.unsent.has_refused();
-            let watch = self.interface.set_watched(is_watched);
+            let watch = self.watch(next.interrupts);
             if wait == Wait::Refused {
                 continue;
             }

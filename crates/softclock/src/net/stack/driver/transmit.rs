@@ -11,6 +11,7 @@ use softclock_linux::link::{BATCH, Buffer};
 use softclock_net::stack::{Frame, Stack};
 
 use super::Driver;
+use crate::net::Interest;
 use crate::runtime::each_turn::TurnEnd;
 
 /// What waits to be sent, besides the frames in the stack.
@@ -41,7 +42,12 @@ impl TurnEnd for Driver {
 impl Driver {
     /// Waits until the device has room for the frames that it refused.
     pub(super) fn poll_room(&self, cx: &mut Context<'_>) {
-        if self.unsent.has_refused() && self.interface.poll_room(cx).is_ready() {
+        if !self.unsent.has_refused() {
+            return;
+        }
+        // Without the report, the driver tries again after a pause.
+        let _ = self.interface.set_interest(Interest::Both);
+        if self.interface.poll_room(cx).is_ready() {
             self.flush();
         }
     }
