@@ -24,7 +24,8 @@ pub struct BusyPoll {
     /// The time for which a wait polls before it sleeps, in whole microseconds; zero for none. A wait with a shorter time
     /// limit may last as long as this, and a timer that it ends for is late by as much.
     pub time: Duration,
-    /// The most frames that one poll receives. More than [`USUAL_BUDGET`](Self::USUAL_BUDGET) needs CAP_NET_ADMIN.
+    /// The most frames that one poll receives; 0 for the kernel's default. More than [`USUAL_BUDGET`](Self::USUAL_BUDGET)
+    /// needs CAP_NET_ADMIN, and io_uring has no budget.
     pub budget: u16,
     /// Whether the device's interrupts stay masked between the polls, as long as its
     /// [delay](crate::link::InterruptDelay) permits: they are without effect otherwise. For sockets this needs

@@ -66,7 +66,7 @@ fn receive_work(found: &[(String, InterruptDelays)]) -> Check {
         error.is_some_and(|error| error.kind() == io::ErrorKind::Unsupported)
     };
     if found.iter().any(is_unsupported) {
-        let text = "of whole interfaces only (/sys), and they cannot be suspended";
+        let text = "settable for whole interfaces only (/sys), without suspension";
         return Check::note(NAME, text)
             .advice("Linux 6.13 has settings for each queue, and suspension");
     }
@@ -106,7 +106,7 @@ fn delays(found: &[(String, InterruptDelays)]) -> Check {
             Some(None) => "by a softclock process".to_owned(),
             None => "by no softclock process".to_owned(),
         };
-        format!("{name}: {}, {by}", words(delay))
+        format!("{name}: {}, {by}", describe(delay))
     });
     let text: Vec<_> = text.collect();
     let left = all().find(|(_, _, holder)| holder.is_none());
@@ -124,12 +124,12 @@ fn delays(found: &[(String, InterruptDelays)]) -> Check {
 fn delay_of(delays: &InterruptDelays) -> Option<InterruptDelay> {
     let instances = delays.instances.iter().flatten();
     let mut all = instances.chain(&delays.interface).copied();
-    all.find(|delay| !delay.timeout.is_zero() || !delay.suspension.is_zero())
+    all.find(|delay| !delay.timeout.is_zero())
 }
 
-fn words(delay: InterruptDelay) -> String {
+fn describe(delay: InterruptDelay) -> String {
     let mut text = format!(
-        "the kernel looks after {}, {} times without frames before interrupts",
+        "polled every {}, interrupts on after {} empty polls",
         format_time(delay.timeout),
         delay.rounds
     );
@@ -168,7 +168,7 @@ mod tests {
     fn delays_that_were_left_are_noted() {
         let left = delays(&found(Ok(vec![InterruptDelay::NONE, DELAY]), None));
         assert_eq!(left.status, Status::Note);
-        let expected = "eth0: the kernel looks after 200us, 2 times without frames before interrupts, suspended up to \
+        let expected = "eth0: polled every 200us, interrupts on after 2 empty polls, suspended up to \
                         20ms, by no softclock process";
         assert_eq!(left.found, expected);
         assert!(

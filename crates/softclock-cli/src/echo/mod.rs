@@ -98,6 +98,14 @@ Examples:
 /// Serves until a signal arrives, `--duration` is over or the interface is deleted.
 pub(crate) fn run(options: &EchoOptions) -> Result<(), EchoError> {
     let failed = |error: io::Error| EchoError(format!("cannot start: {error}"));
+    if options
+        .stack
+        .napi
+        .is_some_and(|delay| !delay.suspension.is_zero())
+    {
+        let reason = "suspend=TIME of --napi needs --busy-poll, which only serve and proxy have";
+        return Err(EchoError(reason.into()));
+    }
     // Threads inherit the mask, so block the signals before any thread starts.
     let signals = Signals::block(&[Signal::Interrupt, Signal::Terminate]).map_err(failed)?;
     let endpoint = options.metrics_endpoint()?;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use softclock::signalling::Policy;
 use softclock_linux::link::{DelayError, DelayedInterrupts, InterruptDelay, Link};
 
 use crate::options::ServerOptions;
@@ -20,19 +21,35 @@ pub(super) struct Delayed {
 pub(crate) enum InterruptsError {
     /// `--napi` was given without an interface.
     NoInterface,
+    /// `--napi` has `suspend`, without `--busy-poll`.
+    NoBusyPoll,
+    /// `--busy-poll` was given with a policy whose looks do not wait.
+    NoWaits(Policy),
     Find(String, io::Error),
     Delay(String, DelayError),
 }
 
-/// Checks, without changing anything, that the options name an interface to delay the interrupts of.
+/// Checks, without changing anything, that the options name an interface to delay the interrupts of, and fit together.
 ///
 /// # Errors
-/// [`InterruptsError::NoInterface`].
+/// [`InterruptsError::NoInterface`], [`InterruptsError::NoBusyPoll`] or [`InterruptsError::NoWaits`].
 pub(super) fn check(options: &ServerOptions) -> Result<(), InterruptsError> {
     let has_interface = options.napi_dev.is_some() || options.stack.dev.is_some();
-    match options.stack.napi.is_some() && !has_interface {
-        true => Err(InterruptsError::NoInterface),
-        false => Ok(()),
+    if options.stack.napi.is_some() && !has_interface {
+        return Err(InterruptsError::NoInterface);
+    }
+    let Some(_) = options.busy_poll else {
+        let is_suspended = |delay: InterruptDelay| !delay.suspension.is_zero();
+        return match options.stack.napi.is_some_and(is_suspended) {
+            true => Err(InterruptsError::NoBusyPoll),
+            false => Ok(()),
+        };
+    };
+    // With a stack, the policy is that of its frames, and the kernel's events end waits.
+    let policy = options.stack.policy();
+    match policy.is_always_woken() || options.stack.dev.is_some() {
+        true => Ok(()),
+        false => Err(InterruptsError::NoWaits(policy)),
     }
 }
 
@@ -83,6 +100,14 @@ impl fmt::Display for InterruptsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoInterface => f.write_str("--napi needs --napi-dev IF, or --dev"),
+            Self::NoBusyPoll => f.write_str(
+                "suspend=TIME of --napi needs --busy-poll TIME: only waits that poll suspend interrupts",
+            ),
+            Self::NoWaits(policy) => write!(
+                f,
+                "--busy-poll polls in waits, and with --signalling {policy} a thread looks instead: use automatic, \
+                 interrupt, hybrid or soft-poll"
+            ),
             Self::Find(interface, error) => write!(f, "cannot find interface {interface}: {error}"),
             Self::Delay(interface, error) => {
                 write!(f, "cannot delay the interrupts of {interface}: {error}")

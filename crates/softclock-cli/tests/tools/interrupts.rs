@@ -88,7 +88,7 @@ fn a_killed_server_leaves_no_delay() {
     let server = Server::start(&near);
     let found = doctor(&near, DELAYED);
     let expected = format!(
-        "near: the kernel looks after 500us, 2 times without frames before interrupts, suspended up to 20ms, by process {}",
+        "near: polled every 500us, interrupts on after 2 empty polls, suspended up to 20ms, by process {}",
         server.0.id()
     );
     assert!(found.contains(&expected) && found.contains("ok"), "{found}");
@@ -145,8 +145,25 @@ fn settings_that_cannot_be_are_refused() {
             "cannot find interface no-such-link",
         ),
         (
+            &["serve", "--napi=flush=1ms", "--napi-dev=lo"],
+            "cannot delay the interrupts of lo: the interface has no receive work",
+        ),
+        (
             &["serve", "--napi=flush=1ms,suspend=1ms", "--napi-dev=lo"],
-            "cannot delay the interrupts of lo: ",
+            "suspend=TIME of --napi needs --busy-poll TIME",
+        ),
+        (
+            &["serve", "--busy-poll=20us", "--signalling=clocked"],
+            "with --signalling clocked=1000us a thread looks instead",
+        ),
+        (
+            &[
+                "echo",
+                "--dev=lo",
+                "--address=192.0.2.7/24",
+                "--napi=flush=1ms,suspend=1ms",
+            ],
+            "only serve and proxy have",
         ),
         (&["serve", "--napi-dev=lo"], "--napi <SETTINGS>"),
         (
@@ -160,7 +177,7 @@ fn settings_that_cannot_be_are_refused() {
                 "--events=poll",
                 "--listen=127.0.0.1:0",
             ],
-            "poll cannot poll devices",
+            "poll cannot busy-poll network devices",
         ),
     ] {
         let mut command = crate::softclock();

@@ -13,11 +13,7 @@ pub(crate) fn set(socket: BorrowedFd<'_>, to: BusyPoll) -> io::Result<()> {
     // The preference first: to set it needs privileges, and so nothing is changed without them.
     set_option(socket, libc::SO_PREFER_BUSY_POLL, to.is_preferred.into())?;
     set_option(socket, libc::SO_BUSY_POLL, to.microseconds() as libc::c_int)?;
-    match to.budget {
-        // The kernel's own budget is then in force, whatever it was before.
-        0 => Ok(()),
-        budget => set_option(socket, libc::SO_BUSY_POLL_BUDGET, budget.into()),
-    }
+    set_option(socket, libc::SO_BUSY_POLL_BUDGET, to.budget.into())
 }
 
 fn set_option(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -> io::Result<()> {

@@ -15,14 +15,13 @@ mod by_interface;
 mod watcher;
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
 use by_interface::ByInterface;
-use rustix::io::Errno;
-use rustix::process::{Pid, test_kill_process};
 use watcher::{Undo, Watcher};
 
 use super::napi::Instances;
@@ -58,15 +57,15 @@ impl InterruptDelay {
 /// Uses netlink for each of the link's receive queues (Linux 6.13), or `/sys` for all queues of the link. If the process
 /// ends without dropping this, even if killed, a child process undoes the settings at once. The child does nothing else:
 /// it has no open files but those, and ignores signals but SIGKILL and SIGSTOP. Where it is killed together with the
-/// process, as in a container or cgroup, nobody is left to undo them; then, as root, for the kernel's defaults:
+/// process, as in a container or cgroup, the settings stay; reset them as root to the kernel's defaults:
 ///
 /// ```console
 /// # echo 0 > /sys/class/net/eth0/napi_defer_hard_irqs
 /// # echo 0 > /sys/class/net/eth0/gro_flush_timeout
 /// ```
 ///
-/// The child keeps the memory that the process has at this moment from being freed as the process changes it, so set
-/// delays early. Settings that another program changes in the meantime are lost at the end.
+/// The child's copy-on-write pages keep the memory of this moment alive, so set delays before the process grows. Changes
+/// that another program makes meanwhile are overwritten at the end.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -230,7 +229,10 @@ impl Means {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(DelayError::NoReceiveWork),
             Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(failed(error)),
             Err(_) if !delay.suspension.is_zero() => Err(DelayError::NoSuspension),
-            Err(_) => ByInterface::of(link).map(Self::Sysfs).map_err(failed),
+            Err(_) => {
+                let settings = ByInterface::of(link).map_err(DelayError::Failed)?;
+                Ok(Self::Sysfs(settings))
+            }
         }
     }
 
@@ -288,9 +290,14 @@ fn refused(error: ClaimError) -> DelayError {
     }
 }
 
+/// Returns whether a process has ended, perhaps without its parent knowing.
 fn has_ended(process: u32) -> bool {
-    let process = i32::try_from(process).ok().and_then(Pid::from_raw);
-    process.is_some_and(|process| test_kill_process(process) == Err(Errno::SRCH))
+    let Ok(status) = fs::read_to_string(format!("/proc/{process}/stat")) else {
+        return true;
+    };
+    // The state follows the name, which may have any characters.
+    let state = status.rsplit(") ").next();
+    state.is_some_and(|state| state.starts_with(['Z', 'X']))
 }
 
 /// The instances of a link, if the kernel has settings for each.
@@ -311,19 +318,28 @@ impl fmt::Display for DelayError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoReceiveWork => f.write_str(
-                "the kernel has no receive work (NAPI) for the interface; veth has some with AF_XDP",
+                "the interface has no receive work (NAPI) to delay; a veth has it with an XDP program, or with GRO: \
+                 ethtool -K IF gro on",
             ),
             Self::NoSuspension => {
                 f.write_str("the kernel cannot suspend interrupts: Linux 6.13 is needed")
             }
             Self::Held(Some(process)) => {
-                write!(f, "process {process} delays them already")
+                write!(
+                    f,
+                    "process {process} delays them already: end it first, or run without a delay"
+                )
             }
-            Self::Held(None) => f.write_str("another process delays them already"),
+            Self::Held(None) => f.write_str(
+                "another process delays them already: end it first, or run without a delay",
+            ),
             Self::Watcher(error) => write!(
                 f,
                 "no process can be started to undo the settings: {error}"
             ),
+            Self::Failed(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                f.write_str("no permission: this needs root or CAP_NET_ADMIN")
+            }
             Self::Failed(error) => error.fmt(f),
         }
     }

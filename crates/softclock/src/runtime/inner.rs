@@ -97,7 +97,7 @@ impl Inner {
                 let mechanism = poller.mechanism();
                 io::Error::new(
                     error.kind(),
-                    format!("{mechanism} cannot poll devices: {error}"),
+                    format!("{mechanism} cannot busy-poll network devices: {error}; epoll and io_uring can, on Linux 6.9 or later"),
                 )
             })?;
         }
