@@ -284,10 +284,7 @@ mod tests {
         let both = |size| format!("throughput; {}", setting_name(size, Part::BothEnds));
         assert_eq!(paper("poll", &both(1)), Some(6.34));
         assert_eq!(paper("clocked=250us", &both(256)), Some(143.81));
-        let loaded = format!(
-            "throughput; {}",
-            setting_name(256, Part::BothEndsBesideWork)
-        );
+        let loaded = format!("throughput; {}", setting_name(256, Part::AtPapersRate));
         assert_eq!(paper("clocked=2000us", &loaded), Some(106.19));
         assert_eq!(paper("hybrid", &both(1)), None);
         let signals: Vec<String> = signals::all().into_iter().map(Signal::name).collect();

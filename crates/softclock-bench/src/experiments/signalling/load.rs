@@ -41,7 +41,8 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         policies.retain(|(policy, _)| policies::name(*policy).contains(only));
     }
     if policies.is_empty() {
-        return Err("no policy has that in its name".into());
+        let only = context.only.as_deref().unwrap_or_default();
+        return Err(format!("no policy has {only:?} in its name").into());
     }
     let rounds = context.rounds.unwrap_or(plan.rounds).max(1);
     let (total, count) = (rounds * policies.len(), policies.len());
