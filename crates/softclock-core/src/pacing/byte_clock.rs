@@ -149,7 +149,7 @@ impl<P> ByteClock<P> {
         }
     }
 
-    /// Allows packets to be sent up to `tolerance` late, so that packets of many classes are sent in one batch.
+    /// Sends packets up to `tolerance` after the first due time, all that are due by then in one batch; zero for none.
     pub fn set_tolerance(&mut self, tolerance: Duration) {
         self.tolerance_ns = saturating_ns(tolerance);
         self.tolerance = self.link.bytes_in(tolerance);
