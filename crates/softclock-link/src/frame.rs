@@ -36,8 +36,8 @@ pub trait Discipline: 'static {
     /// Returns the next frame that may leave at `now`, or the time at which one may. Call it until it returns no frame.
     fn next(&mut self, now: Instant) -> Next;
 
-    /// Whether frames may leave as late as a thread returns from a wait, so that it does not spin for them. The answer
-    /// never changes.
+    /// Whether frames may leave late by the lateness of a blocking wait, so that the thread does not spin before they
+    /// are due. Always the same for a discipline.
     fn is_rough(&self) -> bool {
         false
     }

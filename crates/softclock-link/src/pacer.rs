@@ -21,7 +21,8 @@ pub struct PacerOptions {
     /// The rate of the link.
     pub link: Rate,
     /// How late a packet may be sent, so that packets that are due within this time leave by one system call. Zero for
-    /// none. It includes the usual lateness of a wait; from [`LATE_WAIT`] on, the thread does not spin.
+    /// none. It includes the usual lateness of a wait: from [`LATE_WAIT`] on, the thread does not spin before
+    /// departures.
     pub tolerance: Duration,
     /// Bytes on the wire that each frame adds to its own length: 24 on Ethernet.
     pub overhead_bytes: u32,
@@ -281,7 +282,7 @@ mod tests {
         assert_eq!(lost("rate 80mbit behind 100ms").1, 0);
     }
 
-    /// A tolerance holds frames back for a batch, less the time by which a wait may be late.
+    /// A tolerance of at least the usual lateness of a wait holds frames back for the difference only.
     #[test]
     fn a_tolerance_includes_the_lateness_of_a_wait() {
         for (tolerance_us, is_rough, wait_us) in [

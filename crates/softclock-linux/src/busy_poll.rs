@@ -1,8 +1,9 @@
 //! Busy polling: the kernel's receive work for a device runs inside the calls of the thread that waits for its frames
 //! (Documentation/networking/napi.rst).
 //!
-//! A wait first polls the device, and sleeps only if nothing arrives for some time. A frame then causes neither an
-//! interrupt nor a switch to the thread, which costs that time of a processor whenever the thread has nothing to do.
+//! A wait first polls the device, and sleeps only if nothing arrives for some time. A frame that arrives during the
+//! poll causes neither an interrupt nor a switch to the thread. The cost is processor time: a thread without work polls
+//! for that long before each sleep.
 //!
 //! - `epoll`: waits of an epoll descriptor.
 //! - `io_uring`: waits of an io_uring.
@@ -10,7 +11,7 @@
 //!
 //! These settings belong to a descriptor, and end with it. They have an effect only for devices whose receive work the
 //! kernel can find by the socket (`SO_INCOMING_NAPI_ID`): real ones with NAPI, and veth with GRO and a peer without
-//! TSO. A socket knows its device once a frame has arrived.
+//! TSO. The kernel knows the device of a socket once a frame has arrived for it.
 
 pub(crate) mod epoll;
 pub(crate) mod io_uring;
@@ -21,14 +22,14 @@ use std::time::Duration;
 /// How a descriptor's waits poll the device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BusyPoll {
-    /// The time for which a wait polls before it sleeps, in whole microseconds; zero for none. A wait with a shorter time
-    /// limit may last as long as this, and a timer that it ends for is late by as much.
+    /// The time for which a wait polls before it sleeps, rounded up to whole microseconds; zero for no polling. A wait
+    /// with a shorter time limit may last this long, so that a timer at its end is late by up to this time.
     pub time: Duration,
-    /// The most frames that one poll receives; 0 for the kernel's default. More than [`USUAL_BUDGET`](Self::USUAL_BUDGET)
-    /// needs CAP_NET_ADMIN, and io_uring has no budget.
+    /// The most frames that one poll receives; 0 for the kernel's default. More than
+    /// [`USUAL_BUDGET`](Self::USUAL_BUDGET) needs CAP_NET_ADMIN, and io_uring has no budget.
     pub budget: u16,
     /// Whether the device's interrupts stay masked between the polls, as long as its
-    /// [delay](crate::link::InterruptDelay) permits: they are without effect otherwise. For sockets this needs
+    /// [delay](crate::link::InterruptDelay) permits; without a delay this has no effect. For a socket it needs
     /// CAP_NET_ADMIN.
     pub is_preferred: bool,
 }
@@ -53,7 +54,7 @@ impl BusyPoll {
         }
     }
 
-    /// The time in microseconds, rounded up: as many as the kernel takes at most.
+    /// The time in microseconds, rounded up; at most the longest time that the kernel accepts.
     fn microseconds(self) -> u32 {
         let microseconds = self.time.as_nanos().div_ceil(1000);
         microseconds.min(i32::MAX as u128) as u32

@@ -24,8 +24,8 @@ impl Memory {
         Ok(Self::at(start.cast(), bytes))
     }
 
-    /// Keeps the memory out of child processes that are forked from now on (MADV_DONTFORK). The kernel would copy all of
-    /// it for them at once if a device may write to it.
+    /// Keeps the memory out of child processes that are forked from now on (MADV_DONTFORK). Otherwise a fork would copy
+    /// all of it at once if a device may write to it.
     pub(crate) fn keep_from_children(&self) -> io::Result<()> {
         // SAFETY: the mapping belongs to this value; the advice changes nothing in this process.
         unsafe {

@@ -19,8 +19,9 @@ pub fn example(package: &str, name: &str) -> PathBuf {
     program.expect("cargo has built it")
 }
 
-/// The path of the program of an example, if this message of cargo has it. Without a parser of JSON: a crate that
-/// implements comparisons with its values would make the types of numbers ambiguous in the tests of all crates.
+/// The path of the program of an example, if this message of cargo has it. Searches the text instead of parsing JSON:
+/// serde_json implements comparisons with its values, which would make the types of numbers ambiguous in the tests of
+/// all crates.
 fn program_of(message: &str, name: &str) -> Option<PathBuf> {
     let (_, rest) = message.split_once("\"executable\":\"")?;
     let (path, _) = rest.split_once('"')?;

@@ -26,8 +26,8 @@ impl<F: AsFd> Descriptor<F> {
         })
     }
 
-    /// Like [`new`](Self::new), but room to write is not reported. For a device that is written to without waiting, where
-    /// each transmission would otherwise be an event once it is complete.
+    /// Like [`new`](Self::new), but room to write is not reported. Use it for a device that is written to without
+    /// waiting, where each completed transmission would otherwise be an event.
     ///
     /// # Errors
     /// Those of [`new`](Self::new).

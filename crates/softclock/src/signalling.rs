@@ -1,11 +1,12 @@
-//! How a thread learns that a device, or the kernel, has work: policies, and what they have done so far.
+//! How a thread learns that a device, or the kernel, has work: policies, and reports with their looks, interrupts and
+//! waits.
 //!
 //! The policies and their state machines are those of [`softclock_core::signalling`].
 
 pub use softclock_core::signalling::*;
 
-/// How the threads of a stack learn of frames, or those of runtimes of the kernel's events. For a runtime, the packets of
-/// the counts are events.
+/// A report on how the threads of a stack have learned of frames, or those of runtimes of the kernel's events. For a
+/// runtime, the counted packets are events.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct SignallingReport {

@@ -20,7 +20,8 @@ const DELAY: InterruptDelay = InterruptDelay {
 const SERVER: &str = "10.79.0.1:7";
 const EXCHANGES: u32 = 10;
 
-/// Two hosts. The link of the first has receive work, since it joins segments and its peer cuts them itself.
+/// Two hosts. The link of the first has receive work, since it joins segments (GRO) and its peer sends none that are
+/// joined (TSO).
 fn hosts() -> Result<[Namespace; 2], String> {
     let [near, far] = [Namespace::new()?, Namespace::new()?];
     let linked = || {
@@ -36,7 +37,7 @@ fn hosts() -> Result<[Namespace; 2], String> {
     Ok([near, far])
 }
 
-/// The time of exchanges, one after the other, between a host and a server whose waits poll so.
+/// Returns the time of exchanges, one after the other, between a host and a server whose waits poll as given.
 fn exchanges([near, far]: [&Namespace; 2], polling: BusyPoll) -> io::Result<Duration> {
     let client = || {
         let host = Host::bind("10.79.0.2:0").unwrap();
@@ -47,7 +48,7 @@ fn exchanges([near, far]: [&Namespace; 2], polling: BusyPoll) -> io::Result<Dura
     };
     let host = far.inside(client)?;
     let serve = || {
-        // Not io_uring, whose waits do not poll in each run on a loaded machine.
+        // Not io_uring: on a loaded machine, its waits do not poll in every run.
         let builder = Runtime::builder()
             .events(Mechanism::Epoll)
             .busy_poll(polling);
@@ -59,7 +60,7 @@ fn exchanges([near, far]: [&Namespace; 2], polling: BusyPoll) -> io::Result<Dura
                     host.send(b"hello").unwrap();
                     host.recv(&mut [0; 8]).unwrap();
                 };
-                // The server's socket learns of its device.
+                // From the first frame on, the kernel knows the device of the server's socket.
                 exchange();
                 let begun = Instant::now();
                 (0..EXCHANGES).for_each(|_| exchange());

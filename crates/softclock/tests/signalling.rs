@@ -76,7 +76,7 @@ fn with_stack<R: Send>(
     namespace.inside(run).unwrap()
 }
 
-/// Runs a test with a stack of this policy whose port 7 returns what it gets.
+/// Runs a test with a stack of this policy that echoes datagrams at port 7.
 fn with_echo<R: Send>(
     namespace: &Namespace,
     policy: Policy,
@@ -98,8 +98,8 @@ fn with_echo<R: Send>(
 
 const STACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 7)), 7);
 
-/// Runs a function of the other host in a thread of the same namespace, while the stack runs. Without timers, so that
-/// only arrivals and looks wake the stack's thread, and the end of the call.
+/// Runs a function of the other host in a thread of the same namespace, while the stack runs. Sets no timer, so only
+/// arrivals, looks and the end of the call wake the stack's thread.
 async fn on_the_host<R: Send + 'static>(call: impl FnOnce(Host) -> R + Send + 'static) -> R {
     let host = Host::bind("192.0.2.1:0").unwrap();
     host.connect(STACK).unwrap();
@@ -177,7 +177,7 @@ fn idle_threads_do_not_look() {
     for policy in with_interrupts() {
         with_echo(&namespace, policy, async |stack| {
             on_the_host(|host| exchange(&host, 20, 1)).await;
-            // The kernel's messages of neighbors wake any thread, so a few times are tried.
+            // The kernel's messages of neighbors wake any thread, so this is tried a few times.
             let mut more = Vec::new();
             for _ in 0..10 {
                 let before = counts(stack);
@@ -272,12 +272,12 @@ fn spin(time: Duration) {
     }
 }
 
-/// A datagram that has come before the end of a timeout completes it, although no look is due and nothing is reported.
+/// A datagram that has come before the end of a timeout is received, although no look is due and nothing is reported.
 #[test]
 fn a_timeout_takes_what_has_arrived() {
     let namespace = softclock_testing::namespace_for_taps!();
     with_echo(&namespace, period(Period::LONGEST), async |_| {
-        // The hosts learn their link addresses.
+        // The hosts learn each other's link addresses.
         on_the_host(|host| exchange(&host, 5, 1)).await;
         let socket = UdpSocket::bind(([192, 0, 2, 7], 8)).unwrap();
         let host = Host::bind("192.0.2.1:0").unwrap();
@@ -312,7 +312,7 @@ fn looks_within_calls_of_the_stack() {
                 }
             };
             futures_lite::future::zip(sender, opens).await;
-            // Those that wait in the device are found, too.
+            // Packets that still wait in the device are found, too.
             while counts(stack).packets < 100 {
                 softclock::sleep(Duration::from_millis(1)).await;
             }
@@ -347,7 +347,7 @@ fn every_policy_serves_sockets_of_the_kernel() {
     }
 }
 
-/// A thread that sleeps in place of waiting does sleep.
+/// A thread that sleeps until its next timer, instead of waiting, takes little processor time.
 #[test]
 fn waits_for_timers_take_no_time_of_the_processor() {
     for wakeups in [Wakeups::ByTimer, Wakeups::Deferred] {
@@ -368,7 +368,7 @@ fn waits_for_timers_take_no_time_of_the_processor() {
     }
 }
 
-/// A thread that gets its frames from another one has no device to look at, whatever the policy.
+/// A thread that gets its frames from another thread has no device to look at, with any policy.
 #[test]
 fn threads_without_a_device_do_not_look() {
     let namespace = softclock_testing::namespace_for_taps!();

@@ -64,7 +64,8 @@ pub(crate) struct BridgeOptions {
     #[arg(long, value_name = "POLICY", default_value = "automatic=timer", value_parser = signalling::policy, help = signalling::BRIDGE_HELP)]
     signalling: Policy,
 
-    /// Longest time between two looks of soft-poll and automatic, and so what a frame may wait: 20us to 10ms
+    /// Longest time between two looks of soft-poll and automatic, and so the longest wait of a frame for one: 20us to
+    /// 10ms
     #[arg(long, value_name = "TIME", default_value = "250us", value_parser = signalling::latency)]
     signalling_latency: LatencyBound,
 
@@ -248,7 +249,7 @@ impl<D: Discipline> Bridge<D> {
             // Wake up every FRAME to draw, and for the end of --duration.
             let left = all.saturating_sub(softclock::now().since(begun));
             let ended = softclock::timeout(left.min(FRAME), ended.as_mut());
-            // Without slack, the thread would be on time for all events while this one is pending.
+            // While a timeout without slack is pending, the thread spins before all of its events to be on time.
             let ended = ended.with_slack(FRAME_SLACK).await;
             let end = match ended {
                 Ok(end) => Some(end),
@@ -303,4 +304,5 @@ fn show_summary(report: &Report, options: &BridgeOptions, on_screen: bool) {
 
 /// Interval between drawings, and between checks that the links still exist.
 const FRAME: Duration = Duration::from_secs(1);
+/// The time by which a drawing may be late.
 const FRAME_SLACK: Duration = Duration::from_millis(10);

@@ -36,8 +36,8 @@ pub(crate) struct PaceOptions {
     #[arg(long, value_name = "RATE")]
     link: Option<Rate>,
 
-    /// Send packets up to this much late, so that packets that are due within this time leave in one batch; from 50us on,
-    /// the bridge does not spin
+    /// Send packets up to this much late, so that packets that are due within this time leave in one batch; from 50us
+    /// on, the bridge does not spin
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
     tolerance: Duration,
 

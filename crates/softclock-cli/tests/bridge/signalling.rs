@@ -53,7 +53,7 @@ fn a_wait_serves_the_frames_of_a_tolerance() {
     panic!("waits for each frame, and median lateness: {found:?}");
 }
 
-/// Without frames that wait, an arrival does not wait either, whatever the latency bound.
+/// An idle bridge passes a frame at once, whatever the latency bound.
 #[test]
 fn an_idle_bridge_wakes_at_once() {
     let lab = lab!();
@@ -62,7 +62,7 @@ fn an_idle_bridge_wakes_at_once() {
     let echoes = ping(&lab, "10.77.0.2", 20);
     bridge.end();
     assert_eq!(echoes.numbers.len(), 20);
-    // Two passages, of 5 ms on average if the bridge looked once per bound.
+    // If the bridge looked once per bound, each of the two passages would take 5 ms on average.
     assert!(echoes.median_ms() < 5.0, "{} ms", echoes.median_ms());
 }
 
@@ -79,7 +79,7 @@ struct Passed {
 fn pass(lab: &Lab, at_once: u32, arguments: &[&str]) -> Passed {
     let class = ["--class-ab", "rate 24mbit limit 5000"];
     let bridge = lab.bridge("pace", &[&class, arguments].concat());
-    // The hosts learn their link addresses.
+    // The hosts learn each other's link addresses.
     assert_eq!(ping(lab, "10.77.0.2", 1).numbers.len(), 1);
     let before = waits(&bridge);
     let (numbers, times) = thread::scope(|scope| {
@@ -88,7 +88,7 @@ fn pass(lab: &Lab, at_once: u32, arguments: &[&str]) -> Passed {
         let received = scope.spawn(move || {
             east.inside(|| {
                 let socket = UdpSocket::bind("10.77.0.2:7").unwrap();
-                // Room for all, so that a receiver without a processor loses none.
+                // Room for all datagrams: other load may delay the receiver.
                 set_socket_recv_buffer_size_force(&socket, 4 << 20).unwrap();
                 ready.send(()).unwrap();
                 receive(&socket)

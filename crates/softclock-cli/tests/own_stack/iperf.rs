@@ -1,5 +1,5 @@
-//! iperf3 through softclock's example `relay` over bad paths: its client is at the far end of the path, its server on the
-//! kernel's stack behind the relay.
+//! iperf3 through softclock's example `relay` over bad paths: the client is at the far end of the path, the server on
+//! the kernel's stack behind the relay.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -16,7 +16,7 @@ fn iperf3_measures_bad_paths_in_both_directions() {
         "--delay 5ms --loss 1%",
         "--delay 10ms --reorder 10% --duplicate 2%",
         "--delay 100ms --loss 0.1%",
-        // A queue so short that it is a policer.
+        // A queue this short drops bursts, as a policer does.
         "--delay 10ms --rate 20mbit --queue 10",
     ] {
         let lab = lab!(Carrier::Packet, options);
@@ -38,7 +38,7 @@ fn iperf3_server(lab: &Lab) -> Server {
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let mut lines = lines.map_while(Result::ok);
     assert!(lines.any(|line| line.contains("listening")), "it ended");
-    // It ends when nobody reads what it prints.
+    // Without a reader of its output, iperf3 would end.
     std::thread::spawn(move || lines.for_each(drop));
     Server(child)
 }

@@ -175,8 +175,8 @@ impl Lab {
         })
     }
 
-    /// Sets the longest packet of both ends of the link, and returns the options of servers that have the same. The
-    /// server makes a TAP device, and gives it this MTU.
+    /// Sets the longest packet of both ends of the link, and returns the options that servers need for it: a TAP device
+    /// is created by the server, which sets its MTU.
     pub(crate) fn set_mtu(&self, bytes: u16) -> Vec<String> {
         if self.other.is_none() {
             return vec!["--mtu".into(), bytes.to_string()];

@@ -62,7 +62,7 @@ pub(crate) fn serve_tls(lab: &Lab, arguments: &[&str]) -> Server {
     lab.serve(&[&tls[..], &files, arguments].concat())
 }
 
-/// Runs h2load at the client. All of its requests, whose number is the second of the words, must succeed.
+/// Runs h2load at the client. All of its requests must succeed; their number is the second of the words.
 pub(crate) fn assert_h2load(lab: &Lab, words: &str) {
     let report = lab.run_at_client(&format!("timeout 120 h2load {words}"));
     let count = words.split(' ').nth(1).unwrap_or_default();

@@ -9,8 +9,9 @@ use crate::metrics::{METRICS, samples, sum};
 use crate::transfers::{assert_downloads, assert_returns, echo_bodies};
 use crate::wireshark::{self, Judge};
 
-/// Exchanges files in both directions over a path with these options of `softclock wan`, and loads a server at its end. In
-/// the end a metric of the server, if one is named, shows that the path was as bad as it should be.
+/// Exchanges files in both directions over a path with these options of `softclock wan`, and loads a server at its far
+/// end. `$metric` names a metric of the server that is above zero if the path is as bad as intended; `None` if there is
+/// none.
 macro_rules! assert_path {
     ($carrier:expr, $options:expr, $metric:expr) => {{
         softclock_testing::require!("tshark", "wrk", "h2load");
@@ -97,7 +98,7 @@ fn long_and_narrow_paths_are_filled() {
         ("--delay 5ms", None),
         ("--delay 50ms", None),
         ("--delay 100ms", None),
-        // A queue so short that it is a policer.
+        // A queue this short drops bursts, as a policer does.
         ("--delay 10ms --rate 20mbit --queue 10", Some(RETRANSMITTED)),
         (
             "--delay 50ms --rate 10mbit --queue 20 --loss 0.5%",
@@ -170,7 +171,7 @@ fn exchange_packets_of(lab: &Lab, bytes: u16, name: &str) {
     wireshark::assert_announced(lab, "serve.pcapng", bytes - 40, name);
 }
 
-/// Metrics that grow by what a path does to the segments of the server.
+/// Metrics that count the effects of a path on the server's segments.
 const RETRANSMITTED: &str = "softclock_tcp_retransmitted_segments_total";
 const REORDERED: &str = "softclock_tcp_events_total{event=\"reordering\"}";
 const DUPLICATED: &str = "softclock_tcp_events_total{event=\"duplicate\"}";

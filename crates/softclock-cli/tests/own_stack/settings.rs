@@ -8,7 +8,7 @@ use softclock_testing::require;
 use crate::lab::{Carrier, LARGE, Lab, Server, content, eventually, lab};
 use crate::metrics::{METRICS, samples};
 
-/// A server whose metrics are read at the host's loopback address.
+/// Starts a server that serves its metrics at the loopback address of its host.
 fn serve_with_metrics(lab: &Lab, arguments: &[&str]) -> Server {
     lab.server.run("ip link set lo up").expect("a namespace");
     lab.serve(&[arguments, &["--metrics", METRICS]].concat())
@@ -93,12 +93,12 @@ fn idle_connections_are_probed_if_the_option_says_so() {
     ask();
     let sent = || samples(&lab)["softclock_tcp_segments_total{direction=\"sent\"}"];
     let before = sent();
-    // The last acknowledgments, and then probes.
+    // Acknowledgments of the response, and then probes.
     eventually(|| sent() >= before + 4.0);
     ask();
 }
 
-/// A client that reads nothing acknowledges probes of its closed window, which is no progress.
+/// A client that reads nothing acknowledges probes of its closed window, which does not count as progress.
 #[test]
 fn data_that_nobody_takes_ends_the_connection_after_the_user_timeout() {
     let lab = lab!(Carrier::Packet);

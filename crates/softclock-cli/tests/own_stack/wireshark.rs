@@ -62,8 +62,8 @@ pub(crate) fn assert_no_objection(lab: &Lab, capture: &str, judge: Judge, name: 
         Judge::Good => "",
         Judge::Bad | Judge::Damaged => " && tcp.flags.ack == 1",
     };
-    // A client that leaves by HTTP/2 over TLS says so in two records. The server closes at the first (GOAWAY), so that the
-    // second finds a connection without an owner (RFC 9293, 3.6.1).
+    // A client that ends HTTP/2 over TLS sends two records. The server closes the connection at the first (GOAWAY), so
+    // it answers the second by a reset (RFC 9293, 3.6.1).
     let by_tls = "tcp.srcport == 443";
     let resets = format!("tcp.flags.reset == 1 && ip.src == {ADDRESS}{of_none} && !({by_tls})");
     let resets = listed(&path, &resets);
@@ -102,7 +102,7 @@ fn is_explained(judge: Judge, source: &str, message: &str) -> bool {
         "TCP Checksum 0xffff",
         "Previous segment(s) not captured",
     ];
-    // Wireshark counts the bytes of a damaged segment, whose length may be another one, as those that can be acknowledged.
+    // Wireshark takes the bytes of a damaged segment for sent, although its length may be damaged, too.
     let by_damage = ["ACKed segment that wasn't captured"];
     let is_clients = source != ADDRESS;
     is_one_of(&by_either)

@@ -18,8 +18,8 @@ const LENGTH: usize = 32 << 20;
 
 static PIECE: [u8; 65_536] = [b'x'; 65_536];
 
-/// Limit of the memory that each may add to the proxy: several times its buffers, and little beside its body. On a stack,
-/// the buffers of both sockets are the proxy's memory, too.
+/// Limit of the memory that each connection may add to the proxy: several times its buffers, and little beside its
+/// body. On a stack, the buffers of both sockets are memory of the proxy, too.
 fn bound_kb() -> u64 {
     match own_stack::is_chosen() {
         true => 3 << 10,

@@ -1,4 +1,4 @@
-//! `--napi` of a server on the kernel's sockets, and what `softclock doctor` says of it.
+//! `--napi` of a server on the kernel's sockets, and the report of `softclock doctor` about it.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use softclock_testing::{require, skip};
 
 use crate::run;
 
-/// A host whose link has receive work, since it joins segments; and its neighbor.
+/// A host whose link has receive work, since it joins segments (GRO), and its neighbor.
 fn hosts() -> Result<[Namespace; 2], String> {
     let [near, far] = [Namespace::new()?, Namespace::new()?];
     let linked = connect((&near, "near"), (&far, "far"))

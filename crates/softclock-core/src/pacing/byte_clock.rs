@@ -36,12 +36,12 @@
 //! rounding errors do not accumulate: after any number of bytes in a row, a class's clock equals a single division of
 //! their sum.
 //!
-//! Classes that are due at about the same time can be served together. With a tolerance, [`Dequeued::Wait`] is later by
-//! it than the first due time. All packets due in between are sent in one batch, late by at most the tolerance, and at
-//! the same average rates (the open issue of section IV-D), since clocks make up for the tolerance too. Packets of a
-//! single class whose distance exceeds the tolerance keep that distance. The packets of a batch are returned at once,
-//! although the link needs up to the tolerance to send them, and a bottleneck of a class's rate has to queue the packets
-//! that the class collected in that time.
+//! Classes that are due at about the same time can be served together. With a tolerance, [`Dequeued::Wait`] is the
+//! first due time plus the tolerance. All packets due in between are sent in one batch, late by at most the tolerance,
+//! and at the same average rates (the open issue of section IV-D), since clocks make up for the tolerance too. Packets
+//! of a single class whose distance exceeds the tolerance keep that distance. The packets of a batch are returned at
+//! once, although the link needs up to the tolerance to send them, and a bottleneck of a class's rate has to queue the
+//! packets that the class collected in that time.
 //!
 //! # Cost
 //! O(log n) per packet with n classes that have packets; classes without packets cost nothing. Queues are bounded in
@@ -149,7 +149,8 @@ impl<P> ByteClock<P> {
         }
     }
 
-    /// Sends packets up to `tolerance` after the first due time, all that are due by then in one batch; zero for none.
+    /// Delays packets by up to `tolerance` after the first due time, so that all that are due by then leave in one
+    /// batch. Zero, the default, delays none.
     pub fn set_tolerance(&mut self, tolerance: Duration) {
         self.tolerance_ns = saturating_ns(tolerance);
         self.tolerance = self.link.bytes_in(tolerance);

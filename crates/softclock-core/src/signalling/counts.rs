@@ -29,7 +29,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Adds those of another queue. All times are then sums over the queues.
+    /// Adds the counts of another queue. Times then are sums over the queues.
     pub const fn add(&mut self, more: &Self) {
         self.looks += more.looks;
         self.found += more.found;

@@ -35,7 +35,7 @@
 //! Without interrupts, a packet waits for at most the period or the latency bound, and then until the next trigger
 //! state. A soft poll's interval leaves room for the usual time to a trigger state. A look that says that more is left
 //! is followed by another at the next opportunity. A thread that waits without interrupts is woken at the time of the
-//! look, as late as a blocking wait is: soft polls learn that lateness and leave room for it, too.
+//! look, with the lateness of a blocking wait. Soft polls measure that lateness and leave room for it, too.
 //!
 //! # Cost
 //! Nothing is allocated. [`is_due`](Signalling::is_due) is a comparison; the other verbs take a few dozen arithmetic
@@ -250,8 +250,9 @@ impl Signalling {
         self.settle(now, next)
     }
 
-    /// Drops the look that is owed since interrupts became enabled, and returns whether there was one. For a queue of which
-    /// a wait reports also what arrived before it, such as a kernel's queue of events.
+    /// Drops the look that is due because interrupts became enabled, and returns whether there was one. Call it for a
+    /// queue that needs no such look, since its waits also report earlier arrivals: the kernel's queue of events, for
+    /// example.
     pub fn forgive_look(&mut self) -> bool {
         let is_owed = self.owes_look && self.interrupts == Interrupts::Enabled;
         if is_owed {

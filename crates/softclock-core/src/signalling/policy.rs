@@ -5,9 +5,9 @@ use core::time::Duration;
 
 use crate::time::saturating_ns;
 
-/// How a thread learns that a queue has work. `FromStr` and `Display` have the notation of options:
-/// `interrupt`, `poll`, `clocked=50us`, `hybrid`, `soft-poll=5`, `soft-poll=auto`, `automatic`, `automatic=deferred`. The
-/// latency bound is an option of its own.
+/// How a thread learns that a queue has work. `FromStr` and `Display` use the notation of command-line options:
+/// `interrupt`, `poll`, `clocked=50us`, `hybrid`, `soft-poll=5`, `soft-poll=auto`, `automatic`, `automatic=timer`,
+/// `automatic=deferred`. It leaves out the latency bound, which is an option of its own.
 ///
 /// # Example
 /// ```
@@ -64,7 +64,7 @@ impl Policy {
         }
     }
 
-    /// Returns whether an arrival ends all waits of a thread without work.
+    /// Returns whether every wait of a thread without work ends at an arrival.
     pub const fn is_always_woken(&self) -> bool {
         match self {
             Self::Interrupt | Self::Hybrid | Self::SoftPoll { .. } => true,
@@ -81,7 +81,7 @@ impl Policy {
         }
     }
 
-    /// Returns the policy with another latency bound. Policies without one ignore it.
+    /// Returns the policy with another latency bound. A policy without a bound is returned unchanged.
     #[must_use]
     pub const fn with_bound(self, bound: LatencyBound) -> Self {
         match self {
@@ -106,8 +106,8 @@ impl Default for Policy {
 pub enum Wakeups {
     /// A thread that waits has interrupts (*Soft Timers*, 5.8).
     AtOnce,
-    /// A thread that waits has no interrupts if it wakes up by itself within the latency bound, such as for a departure.
-    /// A thread without such a timer has interrupts.
+    /// A thread that waits has no interrupts if one of its timers wakes it within the latency bound, such as for a
+    /// departure. Otherwise it has interrupts.
     ByTimer,
     /// A thread that waits has no interrupts if it wakes up by itself within the latency bound, or if it is so loaded
     /// that several packets arrive in an interval of looks. Saves wake-ups, and adds latency up to the bound.

@@ -337,7 +337,7 @@ fn the_lateness_of_a_deferred_wait_counts() {
     assert!(interval_after(20) < Duration::from_micros(82));
 }
 
-/// A queue of which waits report what came before has no look to make up for.
+/// A queue whose waits also report earlier arrivals needs no look when interrupts become enabled.
 #[test]
 fn a_look_that_is_owed_can_be_forgiven() {
     let mut queue = Signalling::new(Policy::Hybrid, at(0));
@@ -349,12 +349,12 @@ fn a_look_that_is_owed_can_be_forgiven() {
     let wait = Wait::of(at(1), [queue.before_wait(at(1), None)]);
     assert_eq!(wait, Wait::UntilInterrupt);
     assert_eq!(queue.counts(at(1)).looks, 1);
-    // A masked queue has nothing but its look.
+    // A masked queue keeps its look, since its arrivals are not reported.
     let mut queue = Signalling::new(Policy::Poll, at(0));
     assert!(!queue.forgive_look() && queue.is_due(at(0)));
 }
 
-/// Only a timer defers them, however loaded the thread is.
+/// With `ByTimer`, only a timer masks the interrupts of a wait, however loaded the thread is.
 #[test]
 fn wakeups_left_to_a_timer_need_one() {
     let mut queue = waiting(automatic(Wakeups::ByTimer), 100);

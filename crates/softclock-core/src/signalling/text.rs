@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `interrupt`, `poll`, `hybrid` | the policy of that name |
 //! | `clocked=TIME` | a look once a period, such as `clocked=50us`; without a value 1 ms |
-//! | `soft-poll=PACKETS` | soft polls with this quota, or `auto`, also without a value |
+//! | `soft-poll=PACKETS` | soft polls with this quota; `auto`, also without a value, for [`Quota::AUTOMATIC`] |
 //! | `automatic` | by load |
 //! | `automatic=timer`, `automatic=deferred` | with wake-ups left to the next timer; with wake-ups deferred |
 
@@ -15,7 +15,7 @@ use core::time::Duration;
 use super::policy::{LatencyBound, Period, Policy, PolicyError, Quota, Wakeups};
 use crate::units::{UnitError, parse_time};
 
-/// The reason why a text is no policy. Its `Display` says what to write.
+/// Why a text is not a policy. `Display` says how to correct it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ParsePolicyError {

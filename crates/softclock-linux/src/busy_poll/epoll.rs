@@ -1,7 +1,8 @@
 //! Busy polling by an epoll descriptor (EPIOCSPARAMS, ioctl_eventpoll(2), Linux 6.9).
 //!
-//! A wait polls the device of the socket that was ready last. With [`BusyPoll::is_preferred`], a wait that returns events
-//! suspends the device's interrupts up to its suspension time, and one that finds none enables them (Linux 6.13).
+//! A wait polls the device of the socket that was ready last. With [`BusyPoll::is_preferred`], a wait that returns
+//! events suspends the device's interrupts up to its suspension time, and one that finds none enables them (Linux
+//! 6.13).
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

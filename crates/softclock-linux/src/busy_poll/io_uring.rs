@@ -7,7 +7,7 @@ use ::io_uring::IoUring;
 
 use super::BusyPoll;
 
-/// Makes waits of a ring poll the devices of the sockets that its requests are about.
+/// Makes waits of a ring poll the devices of the sockets in its requests.
 ///
 /// # Errors
 /// `Unsupported` for kernels before 6.9.
@@ -23,7 +23,7 @@ pub(crate) fn set(ring: &IoUring, to: BusyPoll) -> io::Result<()> {
     register(ring, REGISTER_NAPI, &mut setting)
 }
 
-/// Makes waits of a ring poll this instance of receive work, whichever sockets its requests are about.
+/// Makes waits of a ring poll this instance of receive work, regardless of the sockets in its requests.
 ///
 /// # Errors
 /// `Unsupported` for kernels before 6.13.
@@ -109,7 +109,7 @@ mod tests {
             }
             result => result.unwrap(),
         }
-        // The end of a setting returns it.
+        // Unregistering returns the setting that was in force.
         let ended = || {
             let mut setting = NapiSetting::new(BusyPoll::OFF, REGISTER, 0);
             register(&ring, UNREGISTER_NAPI, &mut setting).unwrap();

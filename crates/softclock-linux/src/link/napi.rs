@@ -18,12 +18,12 @@ pub(super) struct Instances {
 }
 
 impl Instances {
-    /// Finds the instances of a link's receive queues: those that the driver reports for the queues, or all of the link
-    /// if it reports none.
+    /// Finds the instances of a link's receive queues: those that the driver reports for the queues, or all instances
+    /// of the link if it reports none.
     ///
     /// # Errors
-    /// `NotFound` if the link has none, as veth without an XDP program and without GRO; `Unsupported` for kernels that do
-    /// not list them.
+    /// `NotFound` if the link has none, such as veth without an XDP program and without GRO; `Unsupported` for kernels
+    /// that do not list them.
     pub(super) fn of_link(link: &Link) -> io::Result<Self> {
         let family = Family::named(c"netdev")?;
         let receiving = receiving_ids(&family, link);
@@ -38,7 +38,7 @@ impl Instances {
     /// a link with one queue.
     ///
     /// # Errors
-    /// Those of [`of_link`](Self::of_link); `NotFound` also if it cannot be told which is the queue's.
+    /// Those of [`of_link`](Self::of_link); `NotFound` also if the kernel does not say which instance is the queue's.
     #[cfg(any(test, feature = "experiments"))]
     pub(super) fn of_queue(link: &Link, queue: u32) -> io::Result<Self> {
         let family = Family::named(c"netdev")?;
@@ -110,7 +110,8 @@ fn settings(id: u32, to: InterruptDelay) -> [Attribute; 4] {
     ]
 }
 
-/// The nanoseconds of a time, at most 584 years.
+/// Converts a time to nanoseconds, the kernel's unit. A time that does not fit becomes the longest that does, 584
+/// years.
 pub(super) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -128,7 +129,7 @@ fn id_by_queue(family: &Family, link: &Link, queue: u32) -> Option<u32> {
     id_in(replies.first()?, QUEUE_NAPI_ID)
 }
 
-/// The instances that the driver reports for receive queues; none if the kernel does not know.
+/// The instances that the driver reports for receive queues; empty if it reports none.
 fn receiving_ids(family: &Family, link: &Link) -> BTreeSet<u32> {
     let asked = [Attribute::u32(QUEUE_IFINDEX, link.index())];
     let replies = family.dump(QUEUE_GET, &asked).unwrap_or_default();

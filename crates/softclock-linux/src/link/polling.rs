@@ -20,8 +20,9 @@ use super::{DelayError, DelayedInterrupts, InterruptDelay, Link};
 use crate::busy_poll::{self, BusyPoll};
 use crate::clock::set_timer_slack_ns;
 
-/// Polling of a link's queue by its receivers. Ends when this value and all of its [`Poller`]s are dropped; the link's
-/// interrupts then are as before, as they are if the process is killed (see [`DelayedInterrupts`]).
+/// Polling of a link's queue by its receivers. Ends when this value and all of its [`Poller`]s are dropped; this
+/// restores the link's settings of interrupts. They are also restored if the process is killed (see
+/// [`DelayedInterrupts`]).
 ///
 /// Open the link first: the receive work of some links begins with the XDP program.
 ///
@@ -67,8 +68,8 @@ impl Polling {
     ///
     /// # Errors
     /// `NotFound` if the kernel has no receive work for the queue, or does not say which it is; `Unsupported` for
-    /// kernels before 6.13; `PermissionDenied` without CAP_NET_ADMIN; `ResourceBusy` if the link's interrupts are delayed
-    /// already, also by this process; those of fork(2).
+    /// kernels before 6.13; `PermissionDenied` without CAP_NET_ADMIN; `ResourceBusy` if the link's interrupts are
+    /// delayed already, also by this process; those of fork(2).
     pub fn of_queue(link: &Link, queue: u32, settings: PollSettings) -> io::Result<Self> {
         // One round: an end of the work without frames leaves interrupts masked only once, so that the first poll with
         // interrupts that finds nothing enables them.

@@ -118,7 +118,7 @@ fn compare_reactions(version: Version) {
     run_seeds(100, &mut run);
 }
 
-/// A namespace for the kernel's stack, as quiet as its version of IP allows.
+/// A namespace for the kernel's stack. IPv6, which sends messages of its own, is off unless the test needs it.
 fn namespace(version: Version) -> Namespace {
     let namespace = Namespace::new().expect("the first was made");
     if version == Version::V4 {
@@ -133,7 +133,7 @@ fn tap(namespace: &Namespace, version: Version, name: &str) -> Tap {
     let address = version.address(2);
     let words = match version {
         Version::V4 => format!("ip addr add {address}/24 dev {name}"),
-        // Without a search for others that have the address, which takes a second.
+        // `nodad`: duplicate address detection takes a second.
         Version::V6 => format!("ip addr add {address}/64 dev {name} nodad"),
     };
     namespace.run(&words).expect("a new link");

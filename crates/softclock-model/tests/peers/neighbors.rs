@@ -34,7 +34,8 @@ pub(crate) fn question(version: Version, asker: u8, target: u8) -> Vec<u8> {
     }
 }
 
-/// What a frame says to the host of this number. `None`: it is not about link addresses, or for others.
+/// Returns the meaning of a frame for the host of this number. `None` if it is not about link addresses, or for another
+/// host.
 pub(crate) fn hear(own: u8, header: &link::Header, payload: &[u8]) -> Option<Heard> {
     match header.ether_type {
         ARP => hear_arp(own, payload),

@@ -96,7 +96,7 @@ impl Path {
         let mut frame = frame.to_vec();
         if self.random.chance(self.plan.corruption) {
             self.lost += 1;
-            // The header of IPv6 has none: that of TCP covers its addresses only.
+            // A header of IPv6 has no checksum. That of TCP covers its addresses only, which begin here.
             let first = match is_v6(&frame) {
                 true => LINK_BYTES + 8,
                 false => LINK_BYTES,
@@ -118,7 +118,7 @@ fn is_v6(frame: &[u8]) -> bool {
     frame[12..14] == [0x86, 0xdd]
 }
 
-/// The number of the protocol.
+/// The protocol number of TCP.
 const TCP: u8 = 6;
 
 pub(crate) const LINK_BYTES: usize = 14;

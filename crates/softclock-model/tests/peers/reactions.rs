@@ -304,7 +304,8 @@ impl Remote {
     fn resolve(&mut self) {
         let question = neighbors::question(self.host.version, self.own, self.host.number);
         for number in 0..MOST_ROUNDS {
-            // The kernel joins the group of a new address, to which neighbor discovery sends, a little later.
+            // Repeated, since the kernel joins the multicast group of a new address, to which neighbor discovery sends,
+            // a little later.
             if number % 20 == 0 {
                 self.end.on_frame(self.now, question.clone());
             }

@@ -24,14 +24,13 @@ pub(crate) trait EachTurn {
         true
     }
 
-    /// Says whether the thread, which has no work at `now`, may wait for the kernel to report events. May take a bounded
-    /// number of frames to find out. If it refuses, it has woken a task.
+    /// Says whether the thread, which has no work at `now`, may wait for the kernel to report events. May take a
+    /// bounded number of frames to find out. If it refuses, it has woken a task.
     fn before_wait(&self, _now: Instant) -> Wait {
         Wait::UntilInterrupt
     }
 
-    /// Called when a wait for which [`before_wait`](Self::before_wait) was asked is over, or was refused, and there is
-    /// work.
+    /// Called after [`before_wait`](Self::before_wait) once the thread has work: the wait is over, or was refused.
     fn after_wait(&self, _now: Instant) {}
 }
 

@@ -70,7 +70,7 @@ pub(crate) struct Inner {
     pub(crate) counts: TurnCounts,
     pub(crate) pacing: PacingCounts,
     pub(crate) each_turn: RefCell<Vec<Rc<dyn EachTurn>>>,
-    /// Whether `before_wait` of these was called without a following `after_wait`.
+    /// Whether `before_wait` of [`each_turn`](Self::each_turn) was called without a following `after_wait`.
     pub(super) is_waiting: Cell<bool>,
     /// Whether the runtime's sockets are in memory.
     #[cfg(feature = "memory-net")]

@@ -1,9 +1,9 @@
 //! How the loop learns of the kernel's events: by waits that an event ends, or by looks at times that a policy chooses.
 //!
-//! The poller is one queue for [`Signalling`], each event a packet. A look is a call that does not wait. An interrupt is
-//! an event that ends a wait. Unlike a device, the poller reports in a wait also what came before, so that a wait with
-//! interrupts needs no look before it. A wait without them is a sleep: nothing ends it before its time, neither an event
-//! nor a message of another thread.
+//! The poller is one queue for [`Signalling`], each event a packet. A look is a call that does not wait. An interrupt
+//! is an event that ends a wait. Unlike a device, the poller also reports events from before a wait, so a wait with
+//! interrupts needs no look before it. A wait without interrupts is a sleep: neither an event nor a message of another
+//! thread ends it early.
 
 use std::cell::{Cell, RefCell};
 
@@ -34,14 +34,14 @@ impl KernelEvents {
         }
     }
 
-    /// Returns what the policy has done so far; nothing is counted of a thread that events always wake.
+    /// Returns the counts of the policy; `None` with [`Policy::Interrupt`], which counts nothing.
     pub(super) fn report(&self, now: Instant) -> Option<SignallingReport> {
         let signalling = self.signalling.as_ref()?.borrow();
         Some(SignallingReport::of(&signalling, now))
     }
 
-    /// Returns whether a thread with work checks the kernel now; `looked` is its last check. Without masking it checks every
-    /// 20 us, since only a check or a wait shows events.
+    /// Returns whether a thread with work must check the kernel now; `looked` is the time of its last check. With
+    /// interrupts it checks every 20 us, since only a check or a wait shows events.
     pub(super) fn is_due(&self, now: Instant, looked: Instant) -> bool {
         let is_time = now.ns_since(looked) >= LOOKS_APART_NS;
         self.signalling.as_ref().map_or(is_time, |signalling| {
@@ -51,7 +51,8 @@ impl KernelEvents {
         })
     }
 
-    /// Returns whether a thread with work has not looked for as long as the policy allows: tasks that are ready wait.
+    /// Returns whether a thread with work has not looked for as long as the policy allows. It then looks before it runs
+    /// more of the ready tasks.
     pub(super) fn is_overdue(&self, now: Instant) -> bool {
         let looked = self.looked.get();
         self.longest_ns
@@ -65,7 +66,7 @@ impl KernelEvents {
         };
         let mut signalling = signalling.borrow_mut();
         self.looked.set(now);
-        // The loop carries the next step out by `is_due`.
+        // The loop asks `is_due` for the next look.
         let _next = signalling.on_look(
             now,
             Look {
@@ -79,8 +80,8 @@ impl KernelEvents {
         }
     }
 
-    /// Begins a wait of a thread without work, which wakes up at `wakes_at` in any case. Returns the time until which it
-    /// sleeps before it looks; otherwise an event ends the wait.
+    /// Begins a wait of a thread without work, which wakes up at `wakes_at` in any case. Returns the time until which
+    /// the thread sleeps before it looks, or `None` if an event ends the wait.
     pub(super) fn before_wait(&self, now: Instant, wakes_at: Option<Instant>) -> Option<Instant> {
         let mut signalling = self.signalling.as_ref()?.borrow_mut();
         let mut next = signalling.before_wait(now, wakes_at);

@@ -152,16 +152,17 @@ impl Builder {
         self
     }
 
-    /// Sets how the thread learns of the kernel's events, such as those of its sockets. By default each event ends a wait
-    /// ([`Policy::Interrupt`]), and a thread with work looks every 20 us.
+    /// Sets how the thread learns of the kernel's events, such as those of its sockets. By default each event ends a
+    /// wait ([`Policy::Interrupt`]), and a thread with work looks every 20 us.
     ///
-    /// Each wait and each look is a system call, so one that finds several events costs less. With soft polls, a thread
-    /// with work looks less often while few events come. With [`Wakeups::Deferred`] a loaded thread that has no work
-    /// sleeps instead of waiting, and then looks: events, and messages of other threads, wait for up to the latency bound.
+    /// Each wait and each look is a system call, so finding several events at once costs less for each. With soft
+    /// polls, a thread with work looks less often while few events come. With [`Wakeups::Deferred`] a loaded thread
+    /// that has no work sleeps instead of waiting, and then looks: events, and messages of other threads, wait for up
+    /// to the latency bound.
     ///
     /// The stack of a runtime has a policy of its own, for its frames
-    /// ([`StackOptions::signalling`](crate::net::stack::StackOptions::signalling)). A thread with a stack does not sleep in
-    /// place of a wait, which a frame may have to end.
+    /// ([`StackOptions::signalling`](crate::net::stack::StackOptions::signalling)). A thread with a stack waits instead
+    /// of sleeping, since a frame may have to end the wait.
     ///
     /// [`Wakeups::Deferred`]: softclock_core::signalling::Wakeups::Deferred
     #[must_use]
@@ -172,11 +173,11 @@ impl Builder {
 
     /// Makes waits for the kernel's events poll the network device before they sleep. By default they do not.
     ///
-    /// A thread without work then takes a processor for up to [`BusyPoll::time`] at each wait, during which frames cause
-    /// neither interrupts nor switches to it, and its own events may be late by as much. With
-    /// [`BusyPoll::is_preferred`] and a [delay](crate::net::stack::InterruptDelay) of the device's interrupts they stay
-    /// masked while the thread works, too. Without effect for devices without receive work of their own, such as the
-    /// loopback and, by default, veth.
+    /// Each wait then takes a processor for up to [`BusyPoll::time`]. Frames that arrive in this time cause neither
+    /// interrupts nor switches to the thread; the thread's timers may be late by as much. With
+    /// [`BusyPoll::is_preferred`] and a [delay](crate::net::stack::InterruptDelay) of the device's interrupts, these
+    /// stay masked while the thread works, too. Devices without receive work of their own, such as the loopback and, by
+    /// default, veth, are not polled.
     ///
     /// ```
     /// use std::time::Duration;

@@ -237,8 +237,8 @@ impl Inner {
             || self.timeouts.has_work()
     }
 
-    /// Asks the queues whether the thread may wait. A wait may be several calls: the end of a block that is followed by
-    /// another one, or by a spin, does not end it.
+    /// Asks the queues whether the thread may wait. A wait may consist of several blocks and spins: it lasts until
+    /// there is work.
     fn before_wait(&self) -> Wait {
         let each_turn = self.each_turn.borrow();
         if each_turn.is_empty() {
@@ -250,7 +250,7 @@ impl Inner {
         waits.fold(Wait::UntilInterrupt, Wait::and)
     }
 
-    /// Tells the queues that were asked for a wait that it is over, if there is work.
+    /// If there is work, ends the wait of the queues that [`before_wait`](Self::before_wait) has asked.
     fn end_wait(&self, main_woken: bool) {
         if self.is_waiting.get() && self.has_work(main_woken) {
             self.is_waiting.set(false);
@@ -279,7 +279,7 @@ impl Inner {
         }
     }
 
-    /// Records a look at the kernel, which a trigger state has followed.
+    /// Records a look at the kernel. Call it after a trigger state, whose time it takes.
     fn on_looked(&self, events: &[ReadyEvent]) {
         let now = self.last_trigger();
         self.looked.set(now);
@@ -291,8 +291,8 @@ impl Inner {
         self.timers.borrow().last_check()
     }
 
-    /// Halts, blocks or spins by the idle rule, as there is no work; at most until `look`, when a queue without interrupts
-    /// is looked at. No spin precedes a look: it may be as late as a blocking wait, for which policies leave room.
+    /// Halts, blocks or spins by the idle rule, as there is no work; until `look` at the latest, the time to look at a
+    /// queue without interrupts. No spin precedes a look: policies leave room for the lateness of a blocking wait.
     fn rest(&self, look: Option<Instant>, events: &mut Vec<ReadyEvent>) {
         let now = self.clock.now();
         let due = self.next_due();
@@ -315,7 +315,7 @@ impl Inner {
         let until = [masked, block].into_iter().flatten().min();
         let is_limited = look.is_some() || is_exact || until != block;
         match (masked, until) {
-            // A frame for a queue may have to end the wait.
+            // Not with a stack: a frame may have to end the wait.
             (Some(_), Some(until)) if self.each_turn.borrow().is_empty() => {
                 self.sleep(now, until, events);
             }
@@ -424,7 +424,7 @@ impl Inner {
     }
 }
 
-/// The number of events that are not the loop's own: its timer, and messages of other threads.
+/// The number of events other than those of the loop's timer, and messages of other threads.
 fn arrivals(events: &[ReadyEvent]) -> usize {
     let is_arrival = |event: &&ReadyEvent| !matches!(event.token, Token::WAKEUP | Token::TIMER);
     events.iter().filter(is_arrival).count()

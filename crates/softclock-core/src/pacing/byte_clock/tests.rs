@@ -233,7 +233,7 @@ fn a_tolerance_gathers_classes_and_keeps_their_rates() {
     assert!(later >= end && later.ns_since(end) <= 1_200_000);
 }
 
-/// Between two packets of a class there is its own time, whatever the tolerance below it.
+/// A tolerance shorter than the time between two packets of a class leaves that time unchanged.
 #[test]
 fn a_tolerance_below_the_distance_of_packets_keeps_it() {
     let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);

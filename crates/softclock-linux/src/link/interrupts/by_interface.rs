@@ -1,4 +1,5 @@
-//! The delay of a link's interrupts by `/sys/class/net/IF/`: for all queues, and those to come.
+//! The delay of a link's interrupts by `/sys/class/net/IF/`: for all queues of the link, including those that it gets
+//! later.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -35,7 +36,7 @@ impl ByInterface {
         })
     }
 
-    /// How to return to the settings that were there at first.
+    /// The writes that restore the settings read when the files were opened.
     pub(super) fn undo(&self) -> io::Result<Vec<Undo>> {
         let undo = |setting: &Setting| {
             let file = setting.file.try_clone()?;
@@ -47,7 +48,7 @@ impl ByInterface {
             .collect()
     }
 
-    /// Sets the delay, without its suspension.
+    /// Sets the delay without its suspension, for which `/sys` has no file.
     pub(super) fn set(&self, delay: InterruptDelay) -> io::Result<()> {
         (&self.timeout.file).write_all(&text(nanoseconds(delay.timeout)))?;
         (&self.rounds.file).write_all(&text(delay.rounds.into()))

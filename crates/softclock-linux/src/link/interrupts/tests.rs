@@ -1,4 +1,4 @@
-//! Delays over a veth pair with an XDP program, and of a process that is killed.
+//! Delays over a veth pair with an XDP program, also when the process that has set them is killed.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -19,7 +19,7 @@ const DELAY: InterruptDelay = InterruptDelay {
     suspension: Duration::from_millis(20),
 };
 
-/// Gives a link receive work.
+/// Opens an AF_XDP socket, which gives a link receive work.
 fn socket(link: &Link) -> Result<XdpSocket, String> {
     let settings = XdpSettings {
         copies: Copies::Allowed,
@@ -108,7 +108,7 @@ fn a_link_without_receive_work_is_refused() {
     assert_eq!(InterruptDelays::of(&link).holder, None);
 }
 
-/// The way of kernels without settings for each instance.
+/// The interface of kernels without settings for each instance.
 #[test]
 fn the_files_of_an_interface_are_set_and_undone() {
     let cable = cable!();
@@ -145,7 +145,7 @@ fn the_files_of_an_interface_are_set_and_undone() {
     assert_eq!(read(), before);
 }
 
-/// The child has nothing open that could keep a port, a pipe or a device of the parent alive.
+/// The child has no other descriptors, which would keep a port, a pipe or a device of the parent open.
 #[test]
 fn the_watcher_keeps_only_its_own_files() {
     let cable = cable!();
@@ -164,7 +164,7 @@ fn the_watcher_keeps_only_its_own_files() {
     assert!(fs::metadata(format!("/proc/{process}")).is_err());
 }
 
-/// Whoever ends the child does not end the undoing.
+/// The parent undoes the settings even if its watcher was killed.
 #[test]
 fn the_parent_undoes_without_its_watcher() {
     let cable = cable!();
@@ -186,7 +186,7 @@ fn a_killed_process_leaves_no_delay() {
     };
     connect((&near, "near"), (&far, "far")).unwrap();
     let link = || Link::named("near").unwrap();
-    // Here, so that the receive work outlives the child.
+    // Opened by this process, so that the receive work outlives the child.
     let _socket = match near.inside(|| socket(&link())).unwrap() {
         Ok(socket) => socket,
         Err(reason) => softclock_testing::skip!("{reason}"),
@@ -200,7 +200,7 @@ fn a_killed_process_leaves_no_delay() {
     };
     let program = std::env::current_exe().unwrap();
     let mut child = near.command(program.to_str().unwrap());
-    // Names of tests are without that of the crate.
+    // The names of tests do not begin with the name of the crate.
     let (_, holder) = HOLDER.split_once("::").unwrap();
     child
         .args(["--exact", "--nocapture", holder])
@@ -220,11 +220,12 @@ fn a_killed_process_leaves_no_delay() {
     assert_eq!(set, [DELAY]);
     assert!(held.is_some());
     drop(child);
-    // The next one begins when the settings are undone, and so does not take them for those to return to.
+    // The next delay begins after the settings are undone, so it does not restore those of the killed process at its
+    // end.
     let next = near.inside(|| DelayedInterrupts::set(&link(), DELAY));
     drop(next.unwrap().unwrap());
     assert_eq!(state(), (vec![InterruptDelay::NONE], None));
-    // The watcher does not hold the pipe open that was the child's output.
+    // The output ends, since the watcher does not hold its pipe open.
     said.clear();
     while output.read_line(&mut said).unwrap() > 0 {}
 }
@@ -244,7 +245,7 @@ fn a_process_that_delays() {
     thread::sleep(10 * PATIENCE);
 }
 
-/// The errors of busy polling are those of the machine, not of the socket.
+/// The options of the socket are the settings, and are off again afterwards.
 #[test]
 fn a_socket_can_prefer_busy_polling() {
     use crate::busy_poll::BusyPoll;
@@ -297,7 +298,7 @@ impl Drop for Killed {
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The variable that makes a process of the tests such a child.
+/// The environment variable that makes `a_process_that_delays` delay interrupts.
 const HOLDS: &str = "SOFTCLOCK_DELAYS";
 const HOLDER: &str = concat!(module_path!(), "::a_process_that_delays");
 const HOLDING: &str = "it delays";

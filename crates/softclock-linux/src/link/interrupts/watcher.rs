@@ -1,7 +1,8 @@
 //! A child process that undoes settings if this process ends without doing so.
 //!
-//! The child is a fork that executes no program, since a library cannot know of one. It waits at a socket whose other
-//! end only the parent has: a byte dismisses it, and an end without one means that the parent has ended.
+//! The child is a fork that executes no program, since a library cannot rely on an installed one. It waits for a byte
+//! on a socket whose other end only the parent has. The byte dismisses the child; an end of file means that the parent
+//! has ended.
 
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
@@ -9,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::ptr;
 
-/// A setting to return to: bytes that are written to a file of `/sys` or a socket of netlink.
+/// A setting to restore: bytes to write to a file of `/sys` or to a netlink socket.
 #[derive(Debug)]
 pub(super) struct Undo {
     file: OwnedFd,
@@ -21,7 +22,7 @@ impl Undo {
         Self { file, bytes }
     }
 
-    /// Returns to the setting.
+    /// Restores the setting.
     pub(super) fn run(&self) -> io::Result<()> {
         rustix::io::write(&self.file, &self.bytes)?;
         Ok(())
@@ -68,7 +69,7 @@ impl Watcher {
         self.process
     }
 
-    /// Ends the child, which undoes nothing then, and waits for its end.
+    /// Makes the child end without undoing anything, and waits for its end.
     pub(super) fn dismiss(&mut self) {
         // It fails if the child was killed.
         let _ = self.parent_end.write_all(b"!");
@@ -83,13 +84,13 @@ impl Watcher {
     }
 }
 
-/// The child. Only system calls: another thread of the parent may have held any lock at the fork, the allocator's
-/// included.
+/// The code of the child. Makes only system calls: another thread of the parent may have held any lock at the fork, the
+/// allocator's included.
 fn watch(parent: RawFd, kept: &[RawFd], undo: &[Undo]) -> ! {
     // SAFETY: the arguments are integers, constant strings, and a buffer of one byte; the descriptors that are closed
-    // belong to nobody in this process.
+    // are not used by this process.
     unsafe {
-        // Otherwise a kill of the parent's group ends it, too.
+        // Otherwise a SIGKILL to the process group of the parent would end the child, too.
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"softclock-undo".as_ptr());
         libc::chdir(c"/".as_ptr());
@@ -111,12 +112,12 @@ fn watch(parent: RawFd, kept: &[RawFd], undo: &[Undo]) -> ! {
 /// must not outlive it.
 ///
 /// # Safety
-/// Nothing uses the others afterwards.
+/// No code of this process uses the other descriptors afterwards.
 unsafe fn close_others(kept: &[RawFd]) {
     let mut first = 0;
     for &kept in kept {
         if kept > first {
-            // SAFETY: the caller's promise. An error leaves them open, which does no harm but to hold resources.
+            // SAFETY: the caller's promise. An error leaves them open, which only holds resources.
             unsafe { libc::syscall(libc::SYS_close_range, first, kept - 1, 0) };
         }
         first = kept + 1;
@@ -125,7 +126,8 @@ unsafe fn close_others(kept: &[RawFd]) {
     unsafe { libc::syscall(libc::SYS_close_range, first, RawFd::MAX, 0) };
 }
 
-/// All signals, blocked in the calling thread until this is dropped. The child begins, and stays, with them blocked.
+/// All signals, blocked in the calling thread until this is dropped. The child starts with all signals blocked, and
+/// never unblocks them.
 struct Blocked(libc::sigset_t);
 
 impl Blocked {

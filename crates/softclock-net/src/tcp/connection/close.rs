@@ -183,8 +183,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
                 return Events::dropped(DropReason::IcmpIgnored);
             }
         };
-        // A hard error ends an attempt to connect, unless the settings say otherwise. All others are the reason given if
-        // the connection times out (RFC 1122, 4.2.3.9; RFC 5461).
+        // A hard error ends an attempt to connect, unless `hard_errors_abort` is off. All others are the reason given
+        // if the connection times out (RFC 1122, 4.2.3.9; RFC 5461).
         let may_abort = is_hard && self.settings.hard_errors_abort;
         if may_abort && matches!(self.phase, Phase::Opening(_)) {
             return self.fail(reported);

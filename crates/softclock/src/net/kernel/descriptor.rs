@@ -21,11 +21,12 @@ pub(crate) struct Kernel<F: AsFd = OwnedFd> {
     interest: Cell<Interest>,
 }
 
-/// Whether an open file has one descriptor, whose end ends the poller's watch.
+/// Whether closing a descriptor ends the poller's watch of its open file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum OpenFile {
+    /// It does: the open file has no other descriptor.
     Own,
-    /// It may have other descriptors, so that closing this one does not end the watch.
+    /// It may not: the open file may have other descriptors.
     Duplicated,
 }
 
@@ -33,7 +34,7 @@ enum OpenFile {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Interest {
     Nothing,
-    /// Data to read. For a device, where room to write is reported after each transmission.
+    /// Data to read. For a device: room to write would be reported after each of its transmissions.
     Reading,
     /// Data to read, and room to write.
     Both,
@@ -43,11 +44,11 @@ pub(crate) enum Interest {
 pub(crate) trait Watched {
     fn registration(&self) -> &Registration;
 
-    /// Sets what the poller reports; does nothing if it is so already. Of a condition that it does not report, no event
-    /// wakes the thread; it is reported once there is interest in it again.
+    /// Sets the conditions that the poller reports; does nothing if these are set already. A condition that is not set
+    /// does not wake the thread. If it holds, it is reported when it is set again.
     ///
     /// # Errors
-    /// Those of the poller, such as a lack of memory. After them, nothing is reported.
+    /// Those of the poller, such as a lack of memory. After an error, no condition is reported.
     fn set_interest(&self, interest: Interest) -> io::Result<()>;
 }
 
@@ -57,7 +58,7 @@ impl<F: AsFd> Watched for Kernel<F> {
     }
 
     fn set_interest(&self, interest: Interest) -> io::Result<()> {
-        // After a removal that fails in part, the next watch begins anew.
+        // If a call below fails, the next one adds the descriptor anew.
         let before = self.interest.replace(Interest::Nothing);
         if before == interest {
             self.interest.set(interest);

@@ -149,7 +149,7 @@ pub(super) fn take_from<D: AsFd + Borrow<Device>>(
     })
 }
 
-/// The sum of what devices have given, or an error. All of them are read in any case.
+/// Adds up the frames taken from devices, or returns an error. Reads all devices in any case.
 pub(super) fn all(each: impl Iterator<Item = io::Result<Taken>>) -> io::Result<Taken> {
     let mut taken = Ok(Taken::default());
     for more in each {

@@ -12,12 +12,12 @@ use crate::runtime::sources::Direction;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Taken {
     pub(super) frames: usize,
-    /// Whether a device may have more, because it gave as many as are taken at a time.
+    /// Whether a device may have more: it has filled a batch.
     pub(super) has_more: bool,
 }
 
 impl Taken {
-    /// Adds what another device gave.
+    /// Adds the frames of another device.
     pub(super) const fn and(self, more: Self) -> Self {
         Self {
             frames: self.frames + more.frames,
@@ -26,12 +26,12 @@ impl Taken {
     }
 }
 
-/// The meaning of a batch of fewer frames than are taken at a time.
+/// The state of a device after a batch that is not full.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Short {
-    /// The device was empty at its end, as with AF_XDP.
+    /// It is empty, as with AF_XDP.
     Empty,
-    /// An error may have ended it, which the next call returns.
+    /// An error may have ended the batch. The next call returns it.
     Unknown,
 }
 
@@ -45,7 +45,7 @@ pub(super) fn take<F: AsFd>(
         Ok(frames) => {
             let has_more = frames >= BATCH;
             if !has_more && short == Short::Empty {
-                // What arrives from now on is reported.
+                // The poller reports the next arrival.
                 device.on_short(Direction::Read);
             }
             Ok(Taken { frames, has_more })
