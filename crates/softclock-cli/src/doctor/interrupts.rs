@@ -3,7 +3,7 @@
 use std::fs;
 use std::io;
 
-use softclock_linux::link::{InterruptDelay, InterruptDelays, Link};
+use softclock_linux::link::{DelayHolder, InterruptDelay, InterruptDelays, Link};
 use softclock_linux::probe;
 
 use super::check::Check;
@@ -33,8 +33,8 @@ pub(super) fn checks() -> Vec<Check> {
         Check::probed(
             "polling by AF_XDP",
             probe::xdp_busy_poll(),
-            "sockets can keep interrupts masked",
-            "sockets cannot keep interrupts masked",
+            "a program's sockets can keep interrupts masked",
+            "a program's sockets cannot keep interrupts masked",
         )
         .advice("Linux 5.11, and CAP_NET_ADMIN"),
         receive_work(&found),
@@ -102,14 +102,14 @@ fn delays(found: &[(String, InterruptDelays)]) -> Check {
     };
     let text = all().map(|(name, delay, holder)| {
         let by = match holder {
-            Some(Some(process)) => format!("by process {process}"),
-            Some(None) => "by a softclock process".to_owned(),
-            None => "by no softclock process".to_owned(),
+            DelayHolder::Process(process) => format!("by process {process}"),
+            DelayHolder::Unknown => "by a softclock process".to_owned(),
+            DelayHolder::None => "by no softclock process".to_owned(),
         };
         format!("{name}: {}, {by}", describe(delay))
     });
     let text: Vec<_> = text.collect();
-    let left = all().find(|(_, _, holder)| holder.is_none());
+    let left = all().find(|(_, _, holder)| *holder == DelayHolder::None);
     match (text.is_empty(), left) {
         (true, _) => Check::ok(NAME, "none"),
         (false, None) => Check::ok(NAME, text.join("; ")),
@@ -148,7 +148,7 @@ mod tests {
 
     fn found(
         instances: io::Result<Vec<InterruptDelay>>,
-        holder: Option<Option<u32>>,
+        holder: DelayHolder,
     ) -> [(String, InterruptDelays); 1] {
         let delays = InterruptDelays {
             instances,
@@ -166,7 +166,10 @@ mod tests {
 
     #[test]
     fn delays_that_were_left_are_noted() {
-        let left = delays(&found(Ok(vec![InterruptDelay::NONE, DELAY]), None));
+        let left = delays(&found(
+            Ok(vec![InterruptDelay::NONE, DELAY]),
+            DelayHolder::None,
+        ));
         assert_eq!(left.status, Status::Note);
         let expected = "eth0: polled every 200us, interrupts on after 2 empty polls, suspended up to \
                         20ms, by no softclock process";
@@ -176,21 +179,21 @@ mod tests {
                 .unwrap()
                 .contains("/sys/class/net/eth0/gro_flush_timeout")
         );
-        let held = delays(&found(Ok(vec![DELAY]), Some(Some(7))));
+        let held = delays(&found(Ok(vec![DELAY]), DelayHolder::Process(7)));
         assert_eq!((held.status, held.advice), (Status::Ok, None));
         assert!(held.found.ends_with("by process 7"), "{}", held.found);
-        let none = delays(&found(Ok(vec![InterruptDelay::NONE]), None));
+        let none = delays(&found(Ok(vec![InterruptDelay::NONE]), DelayHolder::None));
         assert_eq!((none.status, &*none.found), (Status::Ok, "none"));
     }
 
     #[test]
     fn interfaces_with_receive_work_are_named() {
-        let check = receive_work(&found(Ok(vec![DELAY; 2]), None));
+        let check = receive_work(&found(Ok(vec![DELAY; 2]), DelayHolder::None));
         assert!(check.found.ends_with(": eth0 (2)"), "{}", check.found);
-        let check = receive_work(&found(Ok(Vec::new()), None));
+        let check = receive_work(&found(Ok(Vec::new()), DelayHolder::None));
         assert_eq!(check.status, Status::Note);
         let old = Err(io::ErrorKind::Unsupported.into());
-        let check = receive_work(&found(old, None));
+        let check = receive_work(&found(old, DelayHolder::None));
         assert!(check.found.contains("/sys") && check.advice.is_some());
     }
 }

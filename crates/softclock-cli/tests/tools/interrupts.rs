@@ -110,7 +110,7 @@ fn a_killed_server_leaves_no_delay() {
 }
 
 #[test]
-fn doctor_names_what_was_left() {
+fn doctor_names_delays_without_a_process() {
     require!("ip", "unshare", "nsenter", "ethtool");
     let [near, _far] = match hosts() {
         Ok(hosts) => hosts,

@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_epoll_has_none() {
+    fn a_file_that_is_no_epoll_is_refused() {
         let file = tempfile::tempfile().unwrap();
         let error = set(file.as_fd(), BusyPoll::OFF).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::Unsupported);

@@ -8,7 +8,7 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-use super::Link;
+use super::{DelayHolder, Link};
 
 /// An advisory claim to a link. It ends on drop, or when the process ends.
 ///
@@ -42,16 +42,16 @@ impl Claim {
         Self::named(INTERRUPTS, link)
     }
 
-    /// The process that has claimed the delay of a link's interrupts, as in [`ClaimError::Held`]; `None` if there is no
-    /// such claim.
-    pub(super) fn holder_of_interrupts(link: &Link) -> Option<Option<u32>> {
-        let address = address(INTERRUPTS, link).ok()?;
-        let socket = new_socket().ok()?;
+    /// The process that has claimed the delay of a link's interrupts.
+    pub(super) fn holder_of_interrupts(link: &Link) -> DelayHolder {
+        let (Ok(address), Ok(socket)) = (address(INTERRUPTS, link), new_socket()) else {
+            return DelayHolder::None;
+        };
         match connect(&socket, &address) {
-            Err(Errno::CONNREFUSED) => None,
-            Ok(()) => Some(peer_of(&socket)),
+            Err(Errno::CONNREFUSED) => DelayHolder::None,
+            Ok(()) => peer_of(&socket).map_or(DelayHolder::Unknown, DelayHolder::Process),
             // The queue of connections is full.
-            Err(_) => Some(None),
+            Err(_) => DelayHolder::Unknown,
         }
     }
 

@@ -104,7 +104,7 @@ pub enum DelayMeans {
 #[derive(Debug)]
 pub enum DelayError {
     /// The link has no receive work of its own, as veth without an XDP program and without GRO: frames are received by
-    /// whoever sends them.
+    /// the thread that sends them.
     NoReceiveWork,
     /// The kernel cannot suspend interrupts: Linux before 6.13.
     NoSuspension,
@@ -195,8 +195,19 @@ pub struct InterruptDelays {
     pub instances: io::Result<Vec<InterruptDelay>>,
     /// Those by `/sys`, which instances begin with; its suspension is zero.
     pub interface: io::Result<InterruptDelay>,
-    /// The process that has set them by [`DelayedInterrupts`]: its id, or `Some(None)` if that is unknown.
-    pub holder: Option<Option<u32>>,
+    /// The process that has set them by [`DelayedInterrupts`].
+    pub holder: DelayHolder,
+}
+
+/// The process that delays a link's interrupts by [`DelayedInterrupts`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DelayHolder {
+    /// No process does.
+    None,
+    /// The process with this id.
+    Process(u32),
+    /// A process whose id is unknown.
+    Unknown,
 }
 
 impl InterruptDelays {

@@ -79,16 +79,16 @@ fn a_link_has_one_delay_at_a_time() {
     let cable = cable!();
     let [other, link] = cable.links();
     let (_socket, _other_socket) = (socket!(&link), socket!(&other));
-    assert_eq!(InterruptDelays::of(&link).holder, None);
+    assert_eq!(InterruptDelays::of(&link).holder, DelayHolder::None);
     let delayed = set!(&link);
     let own = std::process::id();
-    assert_eq!(InterruptDelays::of(&link).holder, Some(Some(own)));
+    assert_eq!(InterruptDelays::of(&link).holder, DelayHolder::Process(own));
     let refused = DelayedInterrupts::set(&link, InterruptDelay::NONE).unwrap_err();
     assert!(matches!(refused, DelayError::Held(Some(process)) if process == own));
     assert_eq!(delays(&link), [DELAY]);
     set!(&other);
     drop(delayed);
-    assert_eq!(InterruptDelays::of(&link).holder, None);
+    assert_eq!(InterruptDelays::of(&link).holder, DelayHolder::None);
     set!(&link);
 }
 
@@ -105,7 +105,7 @@ fn a_link_without_receive_work_is_refused() {
             "{result:?}"
         ),
     }
-    assert_eq!(InterruptDelays::of(&link).holder, None);
+    assert_eq!(InterruptDelays::of(&link).holder, DelayHolder::None);
 }
 
 /// The interface of kernels without settings for each instance.
@@ -218,13 +218,13 @@ fn a_killed_process_leaves_no_delay() {
     }
     let (set, held) = state();
     assert_eq!(set, [DELAY]);
-    assert!(held.is_some());
+    assert_ne!(held, DelayHolder::None);
     drop(child);
     // The next delay begins after the settings are undone, so it does not restore those of the killed process at its
     // end.
     let next = near.inside(|| DelayedInterrupts::set(&link(), DELAY));
     drop(next.unwrap().unwrap());
-    assert_eq!(state(), (vec![InterruptDelay::NONE], None));
+    assert_eq!(state(), (vec![InterruptDelay::NONE], DelayHolder::None));
     // The output ends, since the watcher does not hold its pipe open.
     said.clear();
     while output.read_line(&mut said).unwrap() > 0 {}
