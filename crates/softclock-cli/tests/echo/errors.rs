@@ -114,6 +114,14 @@ fn ni_lrp_without_af_xdp_is_refused() {
     }
 }
 
+/// Every host of IPv6 takes packets of 1280 bytes.
+#[test]
+fn packets_too_short_for_ipv6_are_refused() {
+    let arguments = ["--dev", "tap:sclazy0", "--mtu", "1279", "--address"];
+    let line = mistake(&softclock(&[&arguments[..], &["fd78::7/64"]].concat()));
+    assert!(line.contains("at least 1280"), "{line}");
+}
+
 /// NI-LRP reserves memory for all packets that may wait.
 #[test]
 fn more_memory_than_af_xdp_can_have_is_refused() {

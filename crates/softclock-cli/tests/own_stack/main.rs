@@ -225,19 +225,7 @@ fn an_idle_server_with_connections_does_not_wake_up() {
 
 /// The times that the server's threads have slept and been woken so far.
 fn wakeups(server: &Server) -> u64 {
-    let tasks = fs::read_dir(format!("/proc/{}/task", server.id())).expect("it runs");
-    let count = |status: String| {
-        let mut lines = status.lines();
-        let line = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-        let count = line.expect("a line of proc(5)").trim();
-        count.parse::<u64>().expect("a number")
-    };
-    tasks
-        .map(|task| {
-            let status = task.expect("an entry").path().join("status");
-            count(fs::read_to_string(status).expect("it runs"))
-        })
-        .sum()
+    softclock_testing::waits_of_process(server.id()).expect("it runs")
 }
 
 #[test]
@@ -250,7 +238,7 @@ fn a_tap_device_cannot_have_packets_of_any_length() {
         .output();
     let output = output.expect("nsenter is installed");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(errors.contains("up to 65535 bytes"), "{output:?}");
+    assert!(errors.contains("an MTU of 65535: "), "{output:?}");
 }
 
 #[test]

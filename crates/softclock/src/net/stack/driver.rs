@@ -235,8 +235,9 @@ impl Driver {
         self.ask_for_neighbors();
         self.publish_counts(now, has_received);
         self.sort_woken();
+        // Last, as it registers for the next report only if this turn leaves no work.
         let is_behind =
-            taken.has_more || was_handed || has_more || processed == quota || !self.await_report();
+            taken.has_more || was_handed || has_more || processed == quota || self.await_report();
         self.on_turn(!is_behind);
         if is_behind {
             cx.waker().wake_by_ref();

@@ -153,13 +153,13 @@ impl Interface {
         is_reported
     }
 
-    /// Lets the next report of frames wake `cx`. Returns false if there is one already.
+    /// Returns whether frames are reported already. Otherwise the next report wakes `cx`.
     pub(super) fn await_report(&self, cx: &Context<'_>) -> bool {
-        let mut is_awaited = true;
+        let mut is_reported = false;
         self.for_watched(&mut |device| {
-            is_awaited &= !device.registration().await_ready(cx, Direction::Read);
+            is_reported |= device.registration().await_ready(cx, Direction::Read);
         });
-        is_awaited
+        is_reported
     }
 
     /// Lets reports of frames wake no task.

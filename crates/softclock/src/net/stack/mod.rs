@@ -483,7 +483,9 @@ pub enum StackError {
     NoHostPort,
     /// A port of the host cannot be reserved.
     HostPort(SocketAddr, io::Error),
-    /// The longest packet is shorter than 576 bytes, or longer than a TAP device can have it.
+    /// The longest packet is shorter than the second number of bytes: 576, or 1280 with an address of IPv6.
+    MtuTooShort(u16, u16),
+    /// The TAP device cannot have packets of this length.
     Mtu(u16, io::Error),
     /// A setting of TCP is out of its range, or contradicts another one.
     Tcp(TcpSettingsError),
@@ -537,12 +539,13 @@ impl fmt::Display for StackError {
             Self::HostPort(address, error) => {
                 write!(f, "cannot take {address} from the host: {error}")
             }
-            Self::Mtu(bytes, error) if *bytes < LEAST_MTU => {
-                write!(f, "packets cannot have up to {bytes} bytes: {error}; the least is {LEAST_MTU}")
+            Self::MtuTooShort(bytes, least) => {
+                write!(f, "an MTU of {bytes} is too short: choose at least {least}")
             }
-            Self::Mtu(bytes, error) => {
-                write!(f, "packets cannot have up to {bytes} bytes: {error}; choose a lower number")
-            }
+            Self::Mtu(bytes, error) => write!(
+                f,
+                "the TAP device cannot have an MTU of {bytes}: {error}; choose a lower one"
+            ),
             Self::Tcp(error) => error.fmt(f),
             Self::Exists => f.write_str("the runtime has a stack already"),
             Self::NeedsXdp => f.write_str(
@@ -561,9 +564,6 @@ impl fmt::Display for StackError {
 }
 
 impl std::error::Error for StackError {}
-
-/// The least value of [`StackOptions::mtu`]: every host must take packets of this length (RFC 1122, 3.3.2).
-const LEAST_MTU: u16 = 576;
 
 /// The pause between two looks at connections that are being closed.
 const FLUSH_PAUSE: Duration = Duration::from_millis(2);

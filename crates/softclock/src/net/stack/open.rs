@@ -2,7 +2,6 @@
 
 mod host;
 
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -23,7 +22,7 @@ use super::driver::{Driver, Parts};
 use super::interface::Opened;
 use super::random::random;
 use super::ring::ring_limit;
-use super::{LEAST_MTU, StackError, StackMechanism, StackOptions};
+use super::{StackError, StackMechanism, StackOptions};
 use crate::runtime::inner::Inner;
 
 pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
@@ -33,9 +32,6 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
     }
     check_architecture(options)?;
     options.tcp.check().map_err(StackError::Tcp)?;
-    if let Some(short @ ..LEAST_MTU) = options.mtu {
-        return Err(StackError::Mtu(short, io::ErrorKind::InvalidInput.into()));
-    }
     let shared;
     let options = match &options.host_ports {
         None => options,
@@ -47,6 +43,7 @@ pub(super) fn open(options: &StackOptions) -> Result<Rc<Driver>, StackError> {
     if options.addresses.is_empty() {
         return Err(StackError::NoAddress);
     }
+    check_mtu(options)?;
     let routes = Routes::new(options.addresses.clone(), options.gateways.clone());
     let routes = routes.map_err(StackError::Routes)?;
     let OpenInterface {
@@ -105,6 +102,19 @@ fn start_capture(options: &StackOptions, link: &Link) -> Result<Option<Arc<Captu
     let started = Capture::start(options, link.name(), runtime.clock.now());
     let failed = |error| StackError::Capture(options.path.clone(), error);
     (started.map(|capture| Some(Arc::new(capture)))).map_err(failed)
+}
+
+/// Every host must take packets of 576 bytes (RFC 1122, 3.3.2), and one of IPv6 of 1280 (RFC 8200, 5).
+fn check_mtu(options: &StackOptions) -> Result<(), StackError> {
+    let has_v6 = options
+        .addresses
+        .iter()
+        .any(|prefix| prefix.address.is_ipv6());
+    let least = if has_v6 { 1280 } else { 576 };
+    match options.mtu {
+        Some(mtu) if mtu < least => Err(StackError::MtuTooShort(mtu, least)),
+        _ => Ok(()),
+    }
 }
 
 /// Refuses NI-LRP, and the host's addresses, where no XDP program can demultiplex.

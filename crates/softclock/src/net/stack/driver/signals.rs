@@ -110,21 +110,19 @@ impl Driver {
         Ok(taken)
     }
 
-    /// Lets the next report wake the driver's task, if interrupts are enabled. Returns false if there is one already.
+    /// If interrupts are enabled, returns whether frames are reported already; otherwise the next report wakes the driver's
+    /// task. With masked interrupts none does.
     pub(super) fn await_report(&self) -> bool {
         let is_enabled =
             self.signals.signalling.borrow().current().interrupts == Interrupts::Enabled;
-        if !is_enabled {
-            return true;
-        }
         let waker = self.waker.borrow();
-        let Some(waker) = &*waker else {
-            return true;
+        let Some(waker) = waker.as_ref().filter(|_| is_enabled) else {
+            return false;
         };
-        let is_awaited = self.interface.await_report(&Context::from_waker(waker));
-        self.signals.is_awaiting.set(is_awaited);
+        let is_reported = self.interface.await_report(&Context::from_waker(waker));
+        self.signals.is_awaiting.set(!is_reported);
         self.signals.has_waiters.set(true);
-        is_awaited
+        is_reported
     }
 
     /// Tells the policy of a report that the driver has waited for, if there is one.
@@ -248,7 +246,7 @@ impl Driver {
                 continue;
             }
             let is_awaiting = self.signals.is_awaiting.get();
-            if !is_enabled || watch.is_ok() && (is_awaiting || self.await_report()) {
+            if !is_enabled || watch.is_ok() && (is_awaiting || !self.await_report()) {
                 return wait;
             }
             // There is a report already, or no memory for the watch.
