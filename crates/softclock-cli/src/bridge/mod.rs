@@ -61,7 +61,14 @@ pub(crate) struct BridgeOptions {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(0..=99u8))]
     priority: u8,
 
-    #[arg(long, value_name = "POLICY", default_value = "automatic=timer", value_parser = signalling::policy, help = signalling::BRIDGE_HELP)]
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = "automatic=timer",
+        value_parser = signalling::policy,
+        help = signalling::BRIDGE_HELP,
+        long_help = signalling::BRIDGE_LONG_HELP
+    )]
     signalling: Policy,
 
     /// Longest time between two looks of soft-poll and automatic, and so the longest wait of a frame for one: 20us to

@@ -43,13 +43,13 @@ fn at_most(most: Duration, name: &str, text: &str) -> Result<Duration, String> {
     }
 }
 
-/// More rounds would keep an idle device from ever interrupting again, in practice.
+/// With `flush=10ms`, so many empty polls keep the interrupts of an idle device masked for 10 s.
 const MOST_ROUNDS: u32 = 1000;
 
-/// Frames wait for as long as this, and the ring of a device is full before.
+/// In this time, a device with 1 million frames a second fills a ring of 4096.
 const LONGEST_FLUSH: Duration = Duration::from_millis(10);
 
-/// The host's own frames wait for as long as this behind a thread that does not return to the kernel.
+/// Frames of other programs wait this long for a thread that does not return to the kernel.
 const LONGEST_SUSPENSION: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

@@ -45,17 +45,23 @@ pub(crate) struct StackArgs {
     #[arg(long, value_name = "NAME", value_enum, default_value_t = ArchitectureName::SoftLrp)]
     pub(crate) architecture: ArchitectureName,
 
-    #[arg(long, value_name = "POLICY", default_value = "automatic", value_parser = signalling::policy, help = signalling::HELP)]
+    #[arg(
+        long,
+        value_name = "POLICY",
+        default_value = "automatic",
+        value_parser = signalling::policy,
+        help = signalling::HELP,
+        long_help = signalling::LONG_HELP
+    )]
     pub(crate) signalling: Policy,
 
     /// Longest time between two looks of soft-poll and automatic: 20us to 10ms
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = signalling::latency)]
     pub(crate) signalling_latency: LatencyBound,
 
-    /// Delays the interrupts of the interface: after flush=TIME the kernel looks at the device by itself, until
-    /// defer=ROUNDS of these looks in a row (1) have found nothing; with suspend=TIME they stay masked for up to this time
-    /// while a thread with --busy-poll works. Such as flush=200us, or defer=2,flush=50us,suspend=20ms. Undone at the end,
-    /// also after kill -9. It needs CAP_NET_ADMIN
+    /// Delay the interrupts of the interface, such as flush=200us or defer=2,flush=50us,suspend=20ms: with flush=TIME the
+    /// kernel polls the device at this interval, until defer=ROUNDS (1) polls in a row find nothing; with suspend=TIME a
+    /// thread with --busy-poll masks them for up to this time. Undone at the end, also after kill -9. Needs CAP_NET_ADMIN
     #[arg(long, value_name = "SETTINGS", value_parser = napi::delay)]
     pub(crate) napi: Option<InterruptDelay>,
 

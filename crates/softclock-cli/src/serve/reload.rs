@@ -131,7 +131,7 @@ impl Supervisor {
         // The threads are running already, so these settings cannot change.
         if fixed(old.server()) != fixed(program.server()) {
             tracing::warn!(
-                "threads, spin-cap, events, busy-poll, priority, napi and the stack change at the next start only"
+                "threads, spin-cap, events, busy-poll, priority, napi, signalling and the stack change at the next start only"
             );
         }
         let addresses = self.control.local_addresses().len();

@@ -30,10 +30,10 @@ pub(super) fn lines(text: &mut String, change: &Change<'_>, source: Source) {
         return;
     };
     let polling = change.current.value(&name("soft_polling_threads"));
-    let now = match (*policy, polling > 0.0) {
-        ("automatic", true) => ", now soft polls",
-        ("automatic", false) => ", now interrupts",
-        _ => "",
+    let now = match (policy.starts_with("automatic"), polling > 0.0) {
+        (true, true) => ", now soft polls",
+        (true, false) => ", now interrupts",
+        (false, _) => "",
     };
     let looks = change.rates(&name("looks_total"), "result");
     let looks: f64 = looks.iter().map(|(_, rate)| rate).sum();
@@ -109,6 +109,12 @@ mod tests {
             (FRAMES, "automatic", 1, "automatic, now soft polls"),
             (EVENTS, "automatic", 0, "automatic, now interrupts"),
             (EVENTS, "hybrid", 0, "hybrid"),
+            (
+                EVENTS,
+                "automatic=timer",
+                1,
+                "automatic=timer, now soft polls",
+            ),
         ] {
             let expected = format!(
                 "signalling   {now}\n\
