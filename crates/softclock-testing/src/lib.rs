@@ -118,10 +118,32 @@ pub fn resident_kb(pid: u32) -> io::Result<u64> {
 }
 
 fn memory_kb(pid: u32, field: &str) -> io::Result<u64> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    number_in_status(format!("/proc/{pid}").as_ref(), field)
+}
+
+/// The number of times that a thread has waited in the kernel so far (`voluntary_ctxt_switches` of proc(5)).
+/// `directory` is that of the thread, such as `/proc/thread-self`; `/proc/PID` is the main thread of a process.
+///
+/// # Errors
+/// There is no such thread.
+pub fn waits_of_thread(directory: impl AsRef<Path>) -> io::Result<u64> {
+    number_in_status(directory.as_ref(), "voluntary_ctxt_switches:")
+}
+
+/// The number of times that the threads of a process have waited so far, summed over those that run.
+///
+/// # Errors
+/// No process has this id, or a thread has ended meanwhile.
+pub fn waits_of_process(pid: u32) -> io::Result<u64> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"))?;
+    threads.map(|thread| waits_of_thread(thread?.path())).sum()
+}
+
+fn number_in_status(directory: &Path, field: &str) -> io::Result<u64> {
+    let status = fs::read_to_string(directory.join("status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix(field));
-    let kb = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    kb.ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
 /// The path of `program`: searches `PATH`, then `/usr/sbin` and `/sbin`, which are not in an ordinary user's `PATH` on
@@ -205,6 +227,17 @@ mod tests {
         let now = resident_kb(own).unwrap();
         assert!(now > 0 && peak_resident_kb(own).unwrap() >= now);
         assert!(peak_resident_kb(0).is_err());
+    }
+
+    #[test]
+    fn waits_are_counted() {
+        let waits = || waits_of_thread("/proc/thread-self").unwrap();
+        let before = waits();
+        std::thread::sleep(std::time::Duration::from_millis(1));
+        let after = waits();
+        assert!(after > before);
+        assert!(waits_of_process(std::process::id()).unwrap() >= after);
+        assert!(waits_of_process(0).is_err());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use softclock::net::stack::{
     StackOptions, StackShare, TcpState,
 };
 use softclock::net::{TcpListener, TcpStream, UdpSocket};
-use softclock_linux::link::{InterruptDelays, Link};
+use softclock_linux::link::{DelayHolder, InterruptDelays, Link};
 use softclock_testing::lab::{Namespace, connect};
 
 /// Options for a TAP device of this process.
@@ -77,8 +77,8 @@ fn interrupts_are_delayed_while_a_stack_is_open() {
         opened => opened.unwrap(),
     };
     assert_eq!(open.instances.unwrap(), [DELAY]);
-    assert_eq!(open.holder, Some(Some(std::process::id())));
-    assert_eq!(left, None);
+    assert_eq!(open.holder, DelayHolder::Process(std::process::id()));
+    assert_eq!(left, DelayHolder::None);
 }
 
 #[test]

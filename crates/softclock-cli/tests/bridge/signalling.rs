@@ -1,6 +1,5 @@
 //! How a bridge learns of frames: it looks for arrivals when a frame leaves, and arrivals wake it otherwise.
 
-use std::fs;
 use std::net::UdpSocket;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -140,10 +139,7 @@ fn receive(socket: &UdpSocket) -> (Vec<u32>, Vec<Duration>) {
 /// The times that the bridge has waited so far.
 fn waits(bridge: &Bridge) -> u64 {
     let pid = bridge.pid().as_raw_nonzero();
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let mut lines = status.lines();
-    let line = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-    line.unwrap().trim().parse().unwrap()
+    softclock_testing::waits_of_thread(format!("/proc/{pid}")).unwrap()
 }
 
 impl Passed {

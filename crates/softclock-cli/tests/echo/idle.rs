@@ -1,6 +1,5 @@
 //! A server without clients does not wake up.
 
-use std::fs;
 use std::thread;
 use std::time::Duration;
 
@@ -8,19 +7,8 @@ use crate::lab::{Carrier, Server, lab};
 
 /// The times that the server's threads have slept and been woken so far.
 fn wakeups(server: &Server) -> u64 {
-    let id = server.pid().as_raw_nonzero();
-    let tasks = fs::read_dir(format!("/proc/{id}/task")).expect("it runs");
-    tasks
-        .map(|task| {
-            let status = task.expect("an entry").path().join("status");
-            let status = fs::read_to_string(status).expect("it runs");
-            let line = status
-                .lines()
-                .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
-            let count = line.expect("a line of proc(5)").trim();
-            count.parse::<u64>().expect("a number")
-        })
-        .sum()
+    let pid = server.pid().as_raw_nonzero().unsigned_abs();
+    softclock_testing::waits_of_process(pid.get()).expect("it runs")
 }
 
 /// Whether there is a second without a wake-up. A neighbor's messages wake any server, so a few are

@@ -100,7 +100,7 @@ fn idle_connections_are_probed_if_the_option_says_so() {
 
 /// A client that reads nothing acknowledges probes of its closed window, which does not count as progress.
 #[test]
-fn data_that_nobody_takes_ends_the_connection_after_the_user_timeout() {
+fn unread_data_ends_the_connection_after_the_user_timeout() {
     let lab = lab!(Carrier::Packet);
     let arguments = ["--tcp-user-timeout", "2", "--send-timeout", "60s"];
     let _server = serve_with_metrics(&lab, &arguments);

@@ -24,19 +24,27 @@ use batches::*;
 use datagrams::*;
 use streams::*;
 
+/// Runs parts of the suite with each of some carriers: `all`, those `of_stacks`, whose sockets cannot share a port, or
+/// those about TCP (`streams`) or UDP (`datagrams`) only.
 macro_rules! conformance {
-    ($($carrier:ident => $address:ident by $by:expr, $pacing:expr;)*) => {$(
+    ($parts:ident: $($carrier:ident => $address:ident by $by:expr, $pacing:expr;)*) => {$(
         mod $carrier {
             use super::*;
-            conformance!(@streams $address $by, $pacing);
+            conformance!(@$parts $address $by, $pacing);
+        }
+    )*};
+    (@all $address:ident $by:expr, $pacing:expr) => {
+            conformance!(@of_stacks $address $by, $pacing);
             conformance!(@tests $address $by, $pacing;
                 listeners_share_a_port_when_asked
                 a_batch_is_one_trigger_state
                 a_short_batch_is_not_asked_for_more
             );
+    };
+    (@of_stacks $address:ident $by:expr, $pacing:expr) => {
+            conformance!(@streams $address $by, $pacing);
             conformance!(@datagrams $address $by, $pacing);
-        }
-    )*};
+    };
     (@streams $address:ident $by:expr, $pacing:expr) => {
             conformance!(@tests $address $by, $pacing;
                 a_stream_carries_bytes_both_ways
@@ -88,7 +96,7 @@ macro_rules! conformance {
     )*};
 }
 
-conformance! {
+conformance! { all:
     kernel_v4_by_epoll => Ipv4Addr by Kernel(Mechanism::Epoll), None;
     kernel_v4_by_io_uring => Ipv4Addr by Kernel(Mechanism::IoUring), None;
     kernel_v4_by_poll => Ipv4Addr by Kernel(Mechanism::Poll), None;
@@ -104,26 +112,15 @@ conformance! {
 }
 
 #[cfg(feature = "memory-net")]
-conformance! {
+conformance! { all:
     memory_v4 => Ipv4Addr by Memory, None;
     memory_v6 => Ipv6Addr by Memory, None;
     paced_in_memory => Ipv4Addr by Memory, Some(paced());
     paced_in_memory_by_waking => Ipv4Addr by Memory, Some(Pacing { buffer_bytes: Some(0), ..paced() });
 }
 
-/// The parts of the suite for stacks, whose sockets cannot share a port. Pacing is the connection's, so that one
-/// architecture stands for all.
-macro_rules! stack_conformance {
-    ($($carrier:ident => $address:ident by $by:expr, $pacing:expr;)*) => {$(
-        mod $carrier {
-            use super::*;
-            conformance!(@streams $address $by, $pacing);
-            conformance!(@datagrams $address $by, $pacing);
-        }
-    )*};
-}
-
-stack_conformance! {
+// Pacing is the same with all architectures, so it is tested with one.
+conformance! { of_stacks:
     soft_lrp_v4 => Ipv4Addr by Stack(Architecture::SoftLrp), None;
     soft_lrp_v6 => Ipv6Addr by Stack(Architecture::SoftLrp), None;
     early_demux_v4 => Ipv4Addr by Stack(Architecture::EarlyDemux), None;
@@ -136,17 +133,7 @@ stack_conformance! {
     paced_soft_lrp_v6 => Ipv6Addr by Stack(Architecture::SoftLrp), Some(paced());
 }
 
-/// The part of the suite that is about TCP, with the kernel's TCP at the other end.
-macro_rules! stream_conformance {
-    ($($carrier:ident => $address:ident by $by:expr, $pacing:expr;)*) => {$(
-        mod $carrier {
-            use super::*;
-            conformance!(@streams $address $by, $pacing);
-        }
-    )*};
-}
-
-stream_conformance! {
+conformance! { streams:
     soft_lrp_v4_to_the_kernel => Ipv4Addr by ToKernel(Architecture::SoftLrp), None;
     soft_lrp_v6_to_the_kernel => Ipv6Addr by ToKernel(Architecture::SoftLrp), None;
     early_demux_v4_to_the_kernel => Ipv4Addr by ToKernel(Architecture::EarlyDemux), None;
@@ -159,25 +146,16 @@ stream_conformance! {
     paced_soft_lrp_v6_to_the_kernel => Ipv6Addr by ToKernel(Architecture::SoftLrp), Some(paced());
 }
 
-/// The part of the suite that is about UDP, for threads that share a stack.
-macro_rules! datagram_conformance {
-    ($($carrier:ident => $address:ident by $by:expr;)*) => {$(
-        mod $carrier {
-            use super::*;
-            conformance!(@datagrams $address $by, None);
-        }
-    )*};
-}
-
-datagram_conformance! {
-    shared_soft_lrp_v4 => Ipv4Addr by Shared(Architecture::SoftLrp);
-    shared_soft_lrp_v6 => Ipv6Addr by Shared(Architecture::SoftLrp);
-    shared_early_demux_v4 => Ipv4Addr by Shared(Architecture::EarlyDemux);
-    shared_early_demux_v6 => Ipv6Addr by Shared(Architecture::EarlyDemux);
-    shared_bsd_v4 => Ipv4Addr by Shared(Architecture::Bsd);
-    shared_bsd_v6 => Ipv6Addr by Shared(Architecture::Bsd);
-    shared_ni_lrp_v4 => Ipv4Addr by Shared(Architecture::NiLrp);
-    shared_ni_lrp_v6 => Ipv6Addr by Shared(Architecture::NiLrp);
+// Threads that share a stack.
+conformance! { datagrams:
+    shared_soft_lrp_v4 => Ipv4Addr by Shared(Architecture::SoftLrp), None;
+    shared_soft_lrp_v6 => Ipv6Addr by Shared(Architecture::SoftLrp), None;
+    shared_early_demux_v4 => Ipv4Addr by Shared(Architecture::EarlyDemux), None;
+    shared_early_demux_v6 => Ipv6Addr by Shared(Architecture::EarlyDemux), None;
+    shared_bsd_v4 => Ipv4Addr by Shared(Architecture::Bsd), None;
+    shared_bsd_v6 => Ipv6Addr by Shared(Architecture::Bsd), None;
+    shared_ni_lrp_v4 => Ipv4Addr by Shared(Architecture::NiLrp), None;
+    shared_ni_lrp_v6 => Ipv6Addr by Shared(Architecture::NiLrp), None;
 }
 
 #[test]
@@ -301,7 +279,7 @@ fn configure(interface: &str, like: IpAddr) {
     let host = host_address(like);
     let address = match host {
         IpAddr::V4(_) => format!("addr add {host}/24 dev {interface}"),
-        // Without a search for others that have the address, which takes a second.
+        // `nodad`: duplicate address detection takes a second.
         IpAddr::V6(_) => format!("addr add {host}/64 dev {interface} nodad"),
     };
     for words in [address, format!("link set {interface} up")] {
