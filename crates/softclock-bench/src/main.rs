@@ -68,12 +68,14 @@ struct Run {
     /// Runs each experiment at its smallest size, which checks that it works; the numbers mean nothing.
     #[arg(long)]
     smoke: bool,
-    /// Rounds of the experiments in `hostile/`, `lrp/` and `tcp/`, in which the servers take turns [default: each
+    /// Rounds, in which the subjects take turns, of `soft-timers/table-12` and most experiments in
+    /// `clocked-interrupts/`, `hostile/`, `lrp/`, `pspacer/`, `signalling/`, `tcp/` and `wan/` [default: each
     /// experiment's own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// Measures only the servers and settings of `lrp/` and `tcp/serve` whose names contain TEXT, such as `soft-lrp; work
-    /// 10 us` or `AF_XDP, 0 idle`.
+    /// Measures only the subjects whose names contain TEXT, such as `soft-lrp; work 10 us` or `AF_XDP, 0 idle`, of
+    /// `soft-timers/table-12` and most experiments in `clocked-interrupts/`, `lrp/`, `pspacer/`, `signalling/`, `tcp/`
+    /// and `wan/`. If none does, the error lists the names.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Writes the results as JSON: one object for one experiment, an array for several. The file is rewritten after

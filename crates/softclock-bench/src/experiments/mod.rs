@@ -3,6 +3,7 @@
 use crate::output::report::Experiment;
 
 pub mod burst;
+mod cells;
 pub mod clocked_interrupts;
 pub mod event_delivery;
 pub mod hostile;

@@ -1,8 +1,8 @@
 //! Requests at random times of a given rate, from a thread that never sleeps.
 //!
-//! The arrivals are a Poisson process, as of many independent clients, which does not depend on the answers: a slow server
-//! has more requests outstanding. A latency counts from the time at which its request was due. The thread needs a
-//! processor of its own. A client that slept would wake up late, and send what had become due meanwhile at once.
+//! The arrivals are a Poisson process, as of many independent clients, which does not depend on the answers: a slow
+//! server has more requests outstanding. A latency counts from the time at which its request was due. The thread needs
+//! a processor of its own. A client that slept would wake up late, and send what had become due meanwhile at once.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -27,8 +27,8 @@ pub struct Answered {
     pub latency: Histogram<u64>,
 }
 
-/// Sends `rate` requests a second for `during`, on as many connections as the target has, and waits for all answers. Calls
-/// `on_begin` when the connections are open.
+/// Sends `rate` requests a second for `during`, on as many connections as the target has, and waits for all answers.
+/// Calls `on_begin` when the connections are open.
 ///
 /// # Errors
 /// A connection is refused or closed, or the answers do not come within 5 s of the last request.
@@ -128,8 +128,8 @@ impl Clients {
         })
     }
 
-    /// Sends a request that was due at this time, on the connection that has been idle for longest. Returns false if none is
-    /// idle.
+    /// Sends a request that was due at this time, on the connection that has been idle for longest. Returns false if
+    /// none is idle.
     fn ask(&mut self, due: Instant) -> io::Result<bool> {
         let Some(number) = self.idle.pop_front() else {
             return Ok(false);

@@ -1,5 +1,6 @@
 //! The methods of measurement, and the machine on which results were measured.
 
+pub mod accounts;
 pub mod busy;
 pub mod calls;
 pub mod environment;
@@ -7,3 +8,4 @@ pub mod perf;
 pub mod processors;
 pub mod slice;
 pub mod steal;
+pub mod turns;

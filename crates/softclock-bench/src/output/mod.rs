@@ -9,6 +9,7 @@ pub mod chart;
 pub mod file;
 pub mod json;
 pub mod measurements;
+pub mod metric;
 pub mod page;
 pub mod report;
 pub mod svg;

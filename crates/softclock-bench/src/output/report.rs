@@ -154,7 +154,7 @@ pub struct Context {
     pub smoke: bool,
     /// The user's number of rounds, for experiments that support it; `None` for their default.
     pub rounds: Option<usize>,
-    /// Measures only the cells whose names contain this, in experiments that support it.
+    /// Measures only the subjects whose names contain this, in experiments that support it.
     pub only: Option<String>,
     terminal: bool,
     /// The time of the last progress line outside a terminal.

@@ -21,6 +21,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use softclock_linux::child::end_with_parent;
 use softclock_testing::lab::Namespace;
 
+use crate::measure::accounts::Accounts;
+
 pub use proxies::{BESIDE_PEERS, ProxyKind};
 pub(crate) use softclock::command as softclock_command;
 pub use softclock::{ServeOptions, StackArguments, proxy, serve};
@@ -183,13 +185,12 @@ impl Server {
         self.processes().into_iter().map(cpu_time).sum()
     }
 
-    /// Returns the time for which its threads have run so far, in nanoseconds. Unlike [`cpu_time`](Self::cpu_time), it is
-    /// exact.
+    /// Returns the time for which its threads have run so far. Unlike [`cpu_time`](Self::cpu_time), it is exact.
     ///
     /// # Errors
     /// The server has ended, or the kernel does not count (CONFIG_SCHED_INFO).
-    pub fn run_ns(&self) -> io::Result<u64> {
-        self.processes().into_iter().map(run_ns).sum()
+    pub fn run_time(&self) -> io::Result<Duration> {
+        self.processes().into_iter().map(run_time).sum()
     }
 
     /// Returns the memory of its processes that is resident, in bytes.
@@ -271,19 +272,10 @@ pub(crate) fn cpu_time(id: u32) -> io::Result<Duration> {
     Ok(Duration::from_secs(ticks) / clock_ticks_per_second() as u32)
 }
 
-/// Returns the run time of all threads of a process: the first number of `/proc/PID/task/TID/schedstat`.
-fn run_ns(id: u32) -> io::Result<u64> {
-    let of_thread = |thread: io::Result<fs::DirEntry>| {
-        let text = fs::read_to_string(thread?.path().join("schedstat"))?;
-        let ns = text
-            .split_whitespace()
-            .next()
-            .and_then(|ns| ns.parse::<u64>().ok());
-        ns.ok_or_else(|| io::ErrorKind::InvalidData.into())
-    };
-    fs::read_dir(format!("/proc/{id}/task"))?
-        .map(of_thread)
-        .sum()
+/// Returns the run time of all threads of a process.
+fn run_time(id: u32) -> io::Result<Duration> {
+    let threads = Accounts::of_process(id)?;
+    Ok(threads.iter().map(|thread| thread.ran).sum())
 }
 
 /// Returns the resident memory of a process, in bytes.

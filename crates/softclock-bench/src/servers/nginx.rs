@@ -41,8 +41,8 @@ pub(super) fn command(
     start(&configuration(1, 2048, &server), directory)
 }
 
-/// Returns the command of a server that holds this number of connections, silent ones for an hour, with as few workers as
-/// `descriptors` for each of them allow.
+/// Returns the command of a server that holds this number of connections, silent ones for an hour, with as few workers
+/// as `descriptors` for each of them allow.
 pub(crate) fn of_many(
     files: Files,
     root: &Path,

@@ -16,6 +16,8 @@ use super::{Server, haproxy, nginx, softclock, version};
 pub enum ProxyKind {
     /// The proxy of `softclock proxy` with its defaults, in another process of this program.
     Softclock(Mechanism),
+    /// The same with epoll, woken by each event: `--signalling interrupt`.
+    SoftclockWoken,
     /// The same with epoll, and with looks of a loaded thread in place of waits: `--signalling automatic=deferred`.
     SoftclockDeferred,
     /// nginx with one worker.
@@ -28,11 +30,12 @@ pub enum ProxyKind {
 
 impl ProxyKind {
     /// All proxies that sleep while idle, in the order of tables.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Softclock(Mechanism::Select),
         Self::Softclock(Mechanism::Poll),
         Self::OURS,
         Self::IO_URING,
+        Self::SoftclockWoken,
         Self::SoftclockDeferred,
         Self::Nginx,
         Self::HaProxy,
@@ -51,6 +54,7 @@ impl ProxyKind {
             Self::Softclock(Mechanism::Poll) => "softclock, poll",
             Self::Softclock(Mechanism::Epoll) => "softclock, epoll",
             Self::Softclock(Mechanism::IoUring) => "softclock, io_uring",
+            Self::SoftclockWoken => "softclock, epoll, woken by events",
             Self::SoftclockDeferred => "softclock, epoll, deferred",
             Self::Nginx => "nginx",
             Self::HaProxy => "HAProxy",
@@ -61,7 +65,7 @@ impl ProxyKind {
     /// Returns the program's Debian package, or `None` for softclock.
     pub fn package(self) -> Option<&'static str> {
         match self {
-            Self::Softclock(_) | Self::SoftclockDeferred => None,
+            Self::Softclock(_) | Self::SoftclockWoken | Self::SoftclockDeferred => None,
             Self::Nginx => Some("nginx"),
             Self::HaProxy | Self::HaProxyBusy => Some("haproxy"),
         }
@@ -70,7 +74,7 @@ impl ProxyKind {
     /// Returns the version that the program prints, or `None` if it is not installed.
     pub fn version(self) -> Option<String> {
         match self {
-            Self::Softclock(_) | Self::SoftclockDeferred => {
+            Self::Softclock(_) | Self::SoftclockWoken | Self::SoftclockDeferred => {
                 Some(env!("CARGO_PKG_VERSION").to_owned())
             }
             Self::Nginx => version(nginx::program(), "-v"),
@@ -96,7 +100,10 @@ impl ProxyKind {
         let descriptors = raise_descriptor_limit();
         Server::start(|address, directory| match self {
             Self::Softclock(mechanism) => {
-                softclock::proxy_command(address, upstream, mechanism, Policy::Interrupt)
+                softclock::proxy_command(address, upstream, mechanism, Policy::default())
+            }
+            Self::SoftclockWoken => {
+                softclock::proxy_command(address, upstream, Mechanism::Epoll, Policy::Interrupt)
             }
             Self::SoftclockDeferred => {
                 let bound = LatencyBound::default();
@@ -113,12 +120,13 @@ impl ProxyKind {
     }
 }
 
-/// Compares softclock with epoll, with io_uring, and with looks in place of waits, with the best peer.
+/// Compares softclock with epoll, however it learns of events, and with io_uring, with the best peer.
 pub const BESIDE_PEERS: Comparison = Comparison {
     is_ours: |variant| {
         let ours = [
             ProxyKind::OURS,
             ProxyKind::IO_URING,
+            ProxyKind::SoftclockWoken,
             ProxyKind::SoftclockDeferred,
         ];
         ours.map(ProxyKind::name).contains(&variant)

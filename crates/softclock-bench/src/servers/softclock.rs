@@ -176,7 +176,8 @@ pub fn serve(options: &ServeOptions) -> Result<(), Box<dyn Error>> {
     let server = Server::with(settings);
     let server = match stack {
         Some(stack) => server.stack(stack),
-        None => server,
+        // The command's default; the library's is to be woken by each event.
+        None => server.signalling(Policy::default()),
     };
     run(server.bind()?, || {
         if options.mark {

@@ -13,7 +13,9 @@ use serde_json::Value;
 use softclock_linux::child::end_with_parent;
 
 use crate::command;
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::measure::turns::Turns;
+use crate::output::metric::{self, Metric};
+use crate::output::report::{Context, Experiment, Report};
 use crate::servers::cpu_time;
 
 /// The experiment.
@@ -30,26 +32,14 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         return Ok(Report::not_measured(TITLE, &reason.to_string()));
     }
     let plan = if context.smoke { &SMOKE } else { &FULL };
-    let variants = variants(plan);
-    let mut samples: Vec<Vec<Sample>> = variants.iter().map(|_| Vec::new()).collect();
-    let total = plan.rounds * variants.len();
-    for done in 0..total {
-        let index = done % variants.len();
-        let variant = variants[index];
-        samples[index].push(context.round(done, total, &variant.name(), || variant.sample())?);
-    }
-    context.progress(total, total, "");
-    let mut rows = Vec::new();
-    for (metric, unit, of) in METRICS {
-        for (variant, samples) in variants.iter().zip(&samples) {
-            let values: Vec<f64> = samples.iter().map(of).collect();
-            rows.push(Row::of_samples(variant.name(), metric, unit, &values));
-        }
-    }
+    let turns = Turns::new(context, plan.rounds, variants(plan), |of| of.name())?;
+    let found = turns.measure(|variant| variant.sample())?;
+    let variants = found.iter();
+    let variants = variants.map(|(variant, samples)| (variant.name(), samples.iter().collect()));
     Ok(Report {
         title: TITLE,
         notes: NOTES.map(String::from).to_vec(),
-        rows,
+        rows: metric::rows(&METRICS, "", variants),
         charts: Vec::new(),
     })
 }
@@ -214,19 +204,17 @@ fn peak_kib(id: u32) -> io::Result<f64> {
     kib.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-type Metric = (&'static str, &'static str, fn(&Sample) -> f64);
-
-const METRICS: [Metric; 3] = [
+const METRICS: [Metric<Sample>; 3] = [
     ("packets a second of processor time", "million", |sample| {
-        sample.packets / sample.processor.as_secs_f64() / 1e6
+        Some(sample.packets / sample.processor.as_secs_f64() / 1e6)
     }),
     (
         "packets a second of time, from another process",
         "million",
-        |sample| sample.packets / sample.wall.as_secs_f64() / 1e6,
+        |sample| Some(sample.packets / sample.wall.as_secs_f64() / 1e6),
     ),
     ("most memory that was resident", "MiB", |sample| {
-        sample.peak_kib / 1024.0
+        Some(sample.peak_kib / 1024.0)
     }),
 ];
 

@@ -1,17 +1,18 @@
-//! `clocked-interrupts/latency`: round trips of pings of 4 KB, without other traffic and beside a bulk transfer, by way of
-//! signalling (*Clocked Interrupts*, 4.1).
+//! `clocked-interrupts/latency`: round trips of pings of 4 KB, without other traffic and beside a bulk transfer, by way
+//! of signalling (*Clocked Interrupts*, 4.1).
 
 use std::error::Error;
 use std::io;
 use std::thread;
 use std::time::Duration;
 
-use super::super::lrp::cells::{Cell, Metric, report_of_lab};
+use super::super::cells::{self, Cell};
 use super::super::signalling::comparisons::comparisons;
 use super::signals;
 use crate::lab::signalling::ping::{self, Pings, RoundTrips};
 use crate::lab::signalling::{Bulk, Ends, Signal, Transfer};
 use crate::output::best_peer::Better;
+use crate::output::metric::Metric;
 use crate::output::report::{Context, Experiment, Report, quantile};
 
 /// The experiment.
@@ -36,7 +37,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     });
     let notes: Vec<&str> = signals::NOTES.into_iter().chain(OWN_NOTES).collect();
     let mut seed = 0;
-    let mut report = report_of_lab(
+    let mut report = cells::report(
         context,
         (TITLE, &notes),
         (cells.collect(), plan.rounds),

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use softclock::Rate;
 
-use super::super::lrp::cells::{Cell, Metric, report_of_lab};
+use super::super::cells::{self, Cell};
 use super::super::signalling::comparisons::comparisons;
 use super::signals;
 use crate::lab::signalling::{Bulk, Ends, Flow, Signal, Transfer};
 use crate::output::best_peer::Better;
+use crate::output::metric::Metric;
 use crate::output::report::{Context, Experiment, Report};
 
 /// The experiment.
@@ -30,7 +31,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         false => signals::all(),
     };
     let notes: Vec<&str> = signals::NOTES.into_iter().chain(OWN_NOTES).collect();
-    let mut report = report_of_lab(
+    let mut report = cells::report(
         context,
         (TITLE, &notes),
         (cells(&signals, plan), plan.rounds),

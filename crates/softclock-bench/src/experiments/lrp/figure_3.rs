@@ -7,9 +7,11 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use super::cells::{self, Cell, Found, Metric};
-use crate::lab::lrp::{Rates, Service, Stage, Variant};
+use super::super::cells::{self, Cell};
+use crate::lab::lrp::{Rates, Service, Stage, Variant, notes};
+use crate::measure::turns::Found;
 use crate::output::chart::{Axis, Chart, Mark, Series};
+use crate::output::metric::Metric;
 use crate::output::report::{Context, Experiment, Report, median};
 
 /// The experiment.
@@ -32,7 +34,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     });
     cells::report(
         context,
-        (TITLE, &OWN_NOTES),
+        (TITLE, &notes(&OWN_NOTES)),
         (cells.collect(), plan.rounds),
         &METRICS,
         |&(us, variant)| measure(us, variant, plan).map(|sweep| vec![sweep]),
@@ -147,7 +149,7 @@ fn of_overload(sweep: &Sweep, of: fn(&Rates) -> f64) -> f64 {
     100.0 * of(&sweep.overload) / sweep.overload.offered.max(1.0)
 }
 
-fn chart(us: u64, found: &Found<(u64, Variant), Sweep>) -> Chart {
+fn chart(us: u64, found: &Found<Cell<(u64, Variant)>, Sweep>) -> Chart {
     let of_work = found.iter().filter(|(cell, _)| cell.content.0 == us);
     let sweeps = of_work.map(|(cell, sweeps)| {
         let points = sweeps.iter().map(|sweep| &sweep.points[..]).collect();
@@ -159,8 +161,8 @@ fn chart(us: u64, found: &Found<(u64, Variant), Sweep>) -> Chart {
     )
 }
 
-/// Returns the chart of delivered against offered rates: for each variant the medians of its rounds, each of which has the
-/// same points.
+/// Returns the chart of delivered against offered rates: for each variant the medians of its rounds, each of which has
+/// the same points.
 pub(in crate::experiments) fn chart_of(
     title: String,
     variants: Vec<(String, Vec<&[Rates]>)>,

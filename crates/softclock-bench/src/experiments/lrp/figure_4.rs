@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use softclock_core::Histogram;
 
-use super::cells::{self, Cell, Metric};
+use super::super::cells::{self, Cell};
 use crate::lab::lrp::client::Pings;
-use crate::lab::lrp::{Background, Service, Stage, Target, Variant};
+use crate::lab::lrp::{Background, Service, Stage, Target, Variant, notes};
+use crate::output::metric::Metric;
 use crate::output::report::{Context, Experiment, Report};
 
 /// The experiment.
@@ -38,7 +39,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     });
     cells::report(
         context,
-        (TITLE, &OWN_NOTES),
+        (TITLE, &notes(&OWN_NOTES)),
         (cells.collect(), plan.rounds),
         &METRICS,
         |&(variant, flood, target)| {

@@ -1,5 +1,6 @@
-//! `lrp/figure-5`: HTTP throughput beside a flood of SYNs to a port whose listener never accepts (*LRP*, Figure 5), beside
-//! the paper's flood of datagrams, and under a flood of the served port itself; and the recovery at the end of a flood.
+//! `lrp/figure-5`: HTTP throughput beside a flood of SYNs to a port whose listener never accepts (*LRP*, Figure 5),
+//! beside the paper's flood of datagrams, and under a flood of the served port itself; and the recovery at the end of a
+//! flood.
 
 use std::error::Error;
 use std::io;
@@ -15,6 +16,7 @@ use crate::lab::tcp::{
     Attack, Carrier, Load, Placement, Recovery, SMALL, Stage, Subject, check, versions, write_files,
 };
 use crate::load::closed_loop;
+use crate::measure::turns::{Found, Turns};
 use crate::output::chart::{Axis, Chart, Mark, Series};
 use crate::output::report::{Context, Experiment, Report, Row, median};
 use crate::servers::nginx::Files;
@@ -37,31 +39,14 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     write_files(root.path(), &[SMALL])?;
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
     notes.extend([closed_loop::Load::detect().note().to_owned(), versions()]);
-    let mut curves = curves(plan, root.path(), &mut notes);
-    if let Some(only) = &context.only {
-        curves.retain(|curve| curve.name().contains(only));
-        if curves.is_empty() {
-            return Err(format!("no server of the experiment has {only:?} in its name").into());
-        }
-    }
-    let rounds = context.rounds.unwrap_or(plan.rounds).max(1);
-    let (total, count) = (rounds * curves.len(), curves.len());
-    for round in 0..rounds {
-        for turn in 0..count {
-            let curve = &mut curves[(round + turn) % count];
-            let what = curve.name();
-            let measure = || curve.measure(root.path(), plan);
-            let measured = context.round(round * count + turn, total, &what, measure);
-            let measured = measured.map_err(|error| format!("{what}: {error}"))?;
-            curve.sweeps.push(measured);
-        }
-    }
-    context.progress(total, total, "");
+    let curves = curves(plan, root.path(), &mut notes);
+    let turns = Turns::new(context, plan.rounds, curves, Curve::name)?;
+    let found = turns.measure(|curve| curve.measure(root.path(), plan))?;
     Ok(Report {
         title: TITLE,
         notes,
-        rows: rows(&curves, plan.cases),
-        charts: vec![chart(&curves)],
+        rows: rows(&found, plan.cases),
+        charts: vec![chart(&found)],
     })
 }
 
@@ -69,8 +54,6 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
 struct Curve {
     subject: Subject,
     attack: &'static Case,
-    /// One for each round.
-    sweeps: Vec<Sweep>,
 }
 
 /// An attack, its rates, and the use of connections by the clients.
@@ -193,11 +176,7 @@ fn curves(plan: &Plan, root: &Path, notes: &mut Vec<String>) -> Vec<Curve> {
             Err(error) => Err(error.to_string()),
         };
         match subject.check().and_then(|()| starts()) {
-            Ok(()) => curves.extend(plan.cases.iter().map(|attack| Curve {
-                subject,
-                attack,
-                sweeps: Vec::new(),
-            })),
+            Ok(()) => curves.extend(plan.cases.iter().map(|attack| Curve { subject, attack })),
             Err(reason) => notes.push(format!("{}: not measured: {reason}", subject.name())),
         }
     }
@@ -224,13 +203,13 @@ const METRICS: [Metric; 3] = [
     }),
 ];
 
-fn rows(curves: &[Curve], cases: &[Case]) -> Vec<Row> {
+fn rows(found: &Found<Curve, Sweep>, cases: &[Case]) -> Vec<Row> {
     let mut rows = Vec::new();
     for case in cases {
         let of_case = || {
-            curves
+            found
                 .iter()
-                .filter(|curve| std::ptr::eq(curve.attack, case))
+                .filter(|(curve, _)| std::ptr::eq(curve.attack, case))
         };
         for (place, &rate) in case.rates.iter().enumerate() {
             // Without a flood the shares are all 100 %, and nothing is sent.
@@ -240,8 +219,8 @@ fn rows(curves: &[Curve], cases: &[Case]) -> Vec<Row> {
                 &METRICS[..]
             };
             for (metric, unit, of) in metrics {
-                for curve in of_case() {
-                    let values = curve.sweeps.iter().filter_map(|sweep| of(sweep, place));
+                for (curve, sweeps) in of_case() {
+                    let values = sweeps.iter().filter_map(|sweep| of(sweep, place));
                     let values: Vec<f64> = values.collect();
                     if values.is_empty() {
                         continue;
@@ -255,8 +234,8 @@ fn rows(curves: &[Curve], cases: &[Case]) -> Vec<Row> {
                 }
             }
         }
-        for curve in of_case() {
-            let times = curve.sweeps.iter();
+        for (curve, sweeps) in of_case() {
+            let times = sweeps.iter();
             let times: Vec<f64> = times
                 .map(|sweep| sweep.recovery.as_secs_f64() * 1e3)
                 .collect();
@@ -272,21 +251,22 @@ fn rows(curves: &[Curve], cases: &[Case]) -> Vec<Row> {
 }
 
 /// The paper's figure.
-fn chart(curves: &[Curve]) -> Chart {
-    let of_paper =
-        |curve: &&Curve| curve.attack.attack == Attack::SynsElsewhere && !curve.attack.keep_alive;
-    let median_of = |curve: &Curve, place: usize, of: fn(&Point) -> f64| {
-        let values = curve.sweeps.iter().map(|sweep| of(&sweep.points[place]));
+fn chart(found: &Found<Curve, Sweep>) -> Chart {
+    let of_paper = |(Curve { attack, .. }, _): &&(Curve, _)| {
+        attack.attack == Attack::SynsElsewhere && !attack.keep_alive
+    };
+    let median_of = |sweeps: &[Sweep], place: usize, of: fn(&Point) -> f64| {
+        let values = sweeps.iter().map(|sweep| of(&sweep.points[place]));
         let values: Vec<f64> = values.collect();
         median(&values)
     };
-    let series = curves.iter().filter(of_paper).map(|curve| Series {
+    let series = found.iter().filter(of_paper).map(|(curve, sweeps)| Series {
         name: curve.subject.name(),
         mark: Mark::Line,
         points: (0..curve.attack.rates.len())
             .map(|place| {
-                let sent = median_of(curve, place, |point| point.sent / 1e3);
-                (sent, median_of(curve, place, |point| point.answered))
+                let sent = median_of(sweeps, place, |point| point.sent / 1e3);
+                (sent, median_of(sweeps, place, |point| point.answered))
             })
             .collect(),
     });

@@ -1,7 +1,6 @@
 //! `lrp/…`: Druschel and Banga, *Lazy Receiver Processing (LRP): A Network Subsystem Architecture for Server
 //! Systems*, OSDI 1996.
 
-pub(in crate::experiments) mod cells;
 pub mod demultiplexer;
 pub mod figure_3;
 pub mod figure_4;

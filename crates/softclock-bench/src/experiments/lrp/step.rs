@@ -6,8 +6,9 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
-use super::cells::{self, Cell, Metric};
-use crate::lab::lrp::{Deliveries, Service, Stage, Variant};
+use super::super::cells::{self, Cell};
+use crate::lab::lrp::{Deliveries, Service, Stage, Variant, notes};
+use crate::output::metric::Metric;
 use crate::output::report::{Context, Experiment, Report};
 
 /// The experiment.
@@ -31,7 +32,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     });
     cells::report(
         context,
-        (TITLE, &OWN_NOTES),
+        (TITLE, &notes(&OWN_NOTES)),
         (cells.collect(), plan.rounds),
         &METRICS,
         |&(variant, factor)| measure(variant, factor, plan),

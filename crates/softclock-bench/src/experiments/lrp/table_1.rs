@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use softclock_core::Histogram;
 
-use super::cells::{self, Cell, Metric};
+use super::super::cells::{self, Cell};
 use crate::lab::lrp::client::{Calls, Pings};
-use crate::lab::lrp::{Background, Service, Stage, Variant};
+use crate::lab::lrp::{Background, Service, Stage, Variant, notes};
+use crate::output::metric::Metric;
 use crate::output::report::{Context, Experiment, Report};
 
 /// The experiment.
@@ -31,7 +32,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     });
     cells::report(
         context,
-        (TITLE, &OWN_NOTES),
+        (TITLE, &notes(&OWN_NOTES)),
         (cells.collect(), plan.rounds),
         &METRICS,
         |&variant| measure(variant, plan).map(|sample| vec![sample]),

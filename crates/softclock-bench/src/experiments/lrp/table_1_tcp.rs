@@ -1,11 +1,12 @@
-//! `lrp/table-1-tcp`: throughput of TCP without overload (*LRP*, Table 1): 24 MB with buffers of 32 KB, and with today's
-//! defaults.
+//! `lrp/table-1-tcp`: throughput of TCP without overload (*LRP*, Table 1): 24 MB with buffers of 32 KB, and with
+//! today's defaults.
 
 use std::error::Error;
 use std::io;
 
 use crate::lab::lrp;
 use crate::lab::tcp::bulk::{Buffers, Bulk, BulkPeer, Direction, Gvisor};
+use crate::measure::turns::{Found, Turns};
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::report::{Context, Experiment, Report, Row, median};
 
@@ -41,27 +42,12 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     }
     let mut cells: Vec<Cell<'_>> = Vec::new();
     for buffers in [Buffers::Small, Buffers::Default] {
-        let of = peers.iter().map(|&peer| Cell {
-            peer,
-            buffers,
-            samples: Vec::new(),
-        });
-        cells.extend(of);
+        cells.extend(peers.iter().map(|&peer| Cell { peer, buffers }));
     }
     cells.retain(|cell| cell.starts(plan, &mut notes));
-    let rounds = context.rounds.unwrap_or(plan.rounds).max(1);
-    let (total, count) = (rounds * cells.len(), cells.len());
-    for round in 0..rounds {
-        for turn in 0..count {
-            let cell = &mut cells[(round + turn) % count];
-            let name = cell.peer.name();
-            let measured = context.round(round * count + turn, total, name, || cell.measure(plan));
-            cell.samples
-                .push(measured.map_err(|error| format!("{name}: {error}"))?);
-        }
-    }
-    context.progress(total, total, "");
-    let mut rows = rows(&cells);
+    let turns = Turns::new(context, plan.rounds, cells, Cell::name)?;
+    let found = turns.measure(|cell| cell.measure(plan))?;
+    let mut rows = rows(&found);
     rows.extend(BESIDE_PEERS.rows(&rows));
     Ok(Report {
         title: TITLE,
@@ -75,8 +61,6 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
 struct Cell<'a> {
     peer: BulkPeer<'a>,
     buffers: Buffers,
-    /// The medians of each round in Mbit/s: sending and receiving.
-    samples: Vec<[f64; 2]>,
 }
 
 impl Cell<'_> {
@@ -88,11 +72,14 @@ impl Cell<'_> {
             ..*plan
         };
         let measured = self.measure(&once);
-        notes.extend(measured.as_ref().err().map(|error| {
-            let buffers = self.buffers_name();
-            format!("{}, {buffers}: not measured: {error}", self.peer.name())
-        }));
+        if let Err(error) = &measured {
+            notes.push(format!("{}: not measured: {error}", self.name()));
+        }
         measured.is_ok()
+    }
+
+    fn name(&self) -> String {
+        format!("{}, {}", self.peer.name(), self.buffers_name())
     }
 
     const fn buffers_name(&self) -> &'static str {
@@ -102,6 +89,7 @@ impl Cell<'_> {
         }
     }
 
+    /// Returns the medians in Mbit/s: sending and receiving.
     fn measure(&self, plan: &Plan) -> io::Result<[f64; 2]> {
         let bulk = Bulk::start(self.peer, self.buffers, plan.bytes)?;
         let median_rate = |direction| -> io::Result<f64> {
@@ -116,12 +104,12 @@ impl Cell<'_> {
     }
 }
 
-fn rows(cells: &[Cell<'_>]) -> Vec<Row> {
+fn rows(found: &Found<Cell<'_>, [f64; 2]>) -> Vec<Row> {
     let mut rows = Vec::new();
     for (place, direction) in ["sending", "receiving"].into_iter().enumerate() {
         for buffers in [Buffers::Small, Buffers::Default] {
-            for cell in cells.iter().filter(|cell| cell.buffers == buffers) {
-                let samples = cell.samples.iter().map(|sample| sample[place]);
+            for (cell, samples) in found.iter().filter(|(cell, _)| cell.buffers == buffers) {
+                let samples = samples.iter().map(|sample| sample[place]);
                 let samples: Vec<f64> = samples.collect();
                 let metric = format!("{direction}; {}", cell.buffers_name());
                 rows.push(Row::of_samples(

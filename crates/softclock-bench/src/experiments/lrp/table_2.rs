@@ -9,9 +9,10 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::cells::{self, Cell, Metric};
+use super::super::cells::{self, Cell};
 use crate::lab::lrp::client::{Calls, call_once};
-use crate::lab::lrp::{KernelReceive, Service, Stage, Variant, check_weights};
+use crate::lab::lrp::{KernelReceive, Service, Stage, Variant, check_weights, notes};
+use crate::output::metric::Metric;
 use crate::output::report::{Context, Experiment, Report};
 
 /// The experiment.
@@ -39,10 +40,10 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         let name = WEIGHTED.name();
         format!("{name}: not measured, {reason}")
     });
-    let notes: Vec<&str> = OWN_NOTES.into_iter().chain(left_out.as_deref()).collect();
+    let own_notes: Vec<&str> = OWN_NOTES.into_iter().chain(left_out.as_deref()).collect();
     cells::report(
         context,
-        (TITLE, &notes),
+        (TITLE, &notes(&own_notes)),
         (cells.collect(), plan.rounds),
         &METRICS,
         |&(variant, call)| measure(variant, call, plan).map(|sample| vec![sample]),

@@ -8,6 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::lab::bridge::{Htb, Load, Pace, Results, Setup, Shaper, Study, Traffic, Usage, mbit};
+use crate::output::metric::{self, Metric};
 use crate::output::report::{Experiment, Row};
 
 /// The experiment.
@@ -101,9 +102,7 @@ fn sample(setup: &Setup, traffic: Traffic, slice: Duration) -> io::Result<Sample
     })
 }
 
-type Metric = (&'static str, &'static str, fn(&Sample) -> Option<f64>);
-
-const METRICS: [Metric; 8] = [
+const METRICS: [Metric<Sample>; 8] = [
     ("machine, time a frame above idle", "us", |sample| {
         Some(sample.machine_us)
     }),
@@ -132,18 +131,14 @@ const METRICS: [Metric; 8] = [
 ];
 
 fn rows(found: &Results<Sample>) -> Vec<Row> {
-    let mut rows = Vec::new();
+    let variants = found.iter();
+    let variants = variants.map(|(setup, samples)| (setup.name.clone(), samples.iter().collect()));
+    let mut rows = metric::rows(&METRICS, "", variants);
     let mut add = |variant: &str, metric: &str, unit, values: Vec<f64>| {
         if !values.is_empty() {
             rows.push(Row::of_samples(variant, metric, unit, &values));
         }
     };
-    for (metric, unit, of) in METRICS {
-        for (setup, samples) in found {
-            let values = samples.iter().filter_map(of).collect();
-            add(&setup.name, metric, unit, values);
-        }
-    }
     // Ratios and differences use values of the same round, because the machine's speed changes with time.
     let against = |variant: &str, base: &str, of: fn(f64, f64) -> f64| -> Vec<f64> {
         let samples = |name: &str| {

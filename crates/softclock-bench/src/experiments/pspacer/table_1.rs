@@ -7,6 +7,7 @@ use std::time::Duration;
 use softclock_core::Rate;
 
 use crate::lab::bridge::{Flow, Load, Offload, Pace, Results, Setup, Shaper, Study, Traffic};
+use crate::output::metric::{self, Metric};
 use crate::output::report::{Experiment, Row};
 
 /// The experiment.
@@ -69,29 +70,23 @@ fn sample(traffic: Traffic, slice: Duration) -> io::Result<Sample> {
 }
 
 fn rows(found: &Results<Sample>) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (metric, unit, of) in METRICS {
-        for (setup, samples) in found {
-            let values: Vec<f64> = samples.iter().map(of).collect();
-            rows.push(Row {
-                paper: paper(&setup.name, metric),
-                ..Row::of_samples(&setup.name, metric, unit, &values)
-            });
-        }
+    let variants = found.iter();
+    let variants = variants.map(|(setup, samples)| (setup.name.clone(), samples.iter().collect()));
+    let mut rows = metric::rows(&METRICS, "", variants);
+    for row in &mut rows {
+        row.paper = paper(&row.variant, &row.metric);
     }
     rows
 }
 
-type Metric = (&'static str, &'static str, fn(&Sample) -> f64);
-
-const METRICS: [Metric; 4] = [
-    (GOODPUT, "Gbit/s", |sample| sample.goodput),
-    (PROCESSORS, "processors", |sample| sample.processors),
+const METRICS: [Metric<Sample>; 4] = [
+    (GOODPUT, "Gbit/s", |sample| Some(sample.goodput)),
+    (PROCESSORS, "processors", |sample| Some(sample.processors)),
     ("processors a Gbit/s, above idle", "processors", |sample| {
-        sample.processors / sample.goodput
+        Some(sample.processors / sample.goodput)
     }),
     ("processors busy with other work", "processors", |sample| {
-        sample.others
+        Some(sample.others)
     }),
 ];
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use softclock_core::Rate;
 
 use crate::lab::bridge::{self, Load, Pace, Setup, Shaper, Traffic, mbit};
+use crate::output::metric::{self, Metric};
 use crate::output::report::{Context, Experiment, Report, Row};
 
 /// The experiment.
@@ -83,9 +84,7 @@ fn sample(traffic: Traffic, plan: &Plan) -> io::Result<Sample> {
     })
 }
 
-type Metric = (&'static str, &'static str, fn(&Sample) -> Option<f64>);
-
-const METRICS: [Metric; 7] = [
+const METRICS: [Metric<Sample>; 7] = [
     ("process of pace, time a frame", "us", |sample| {
         // The kernel counts in ticks: 0 means less than one.
         Some(sample.process_us).filter(|&us| us > 0.0)
@@ -107,16 +106,9 @@ const METRICS: [Metric; 7] = [
 ];
 
 fn rows(results: &[(Setup, Vec<Sample>)]) -> Vec<Row> {
-    let mut rows = Vec::new();
-    for (metric, unit, of) in METRICS {
-        for (setup, samples) in results {
-            let values: Vec<f64> = samples.iter().filter_map(of).collect();
-            if !values.is_empty() {
-                rows.push(Row::of_samples(&setup.name, metric, unit, &values));
-            }
-        }
-    }
-    rows
+    let variants = results.iter();
+    let variants = variants.map(|(setup, samples)| (setup.name.clone(), samples.iter().collect()));
+    metric::rows(&METRICS, "", variants)
 }
 
 /// The name of a tolerance, and pace's option for it.

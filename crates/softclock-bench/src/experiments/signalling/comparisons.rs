@@ -3,8 +3,8 @@
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::report::Row;
 
-/// Returns the rows that compare policies of this project's stack: the automatic ones with the best of the others, and all
-/// with interrupts. Variants of others begin with their name, `kernel` or `nginx`.
+/// Returns the rows that compare policies of this project's stack: the automatic ones with the best of the others, and
+/// all with interrupts. Variants of others begin with their name, `kernel` or `nginx`.
 pub(in crate::experiments) fn comparisons(
     rows: &[Row],
     better: fn(&str) -> Option<Better>,

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use softclock::signalling::Policy;
 
-use super::super::lrp::cells::{Cell, Metric, report_of_lab};
+use super::super::cells::{self, Cell};
 use super::super::lrp::figure_3;
 use super::comparisons::comparisons;
 use super::policies;
 use crate::lab::lrp::{Level, Rates};
-use crate::lab::signalling::Sink;
+use crate::lab::signalling::{Sink, policy_name};
 use crate::output::best_peer::Better;
+use crate::output::metric::Metric;
 use crate::output::report::{Context, Experiment, Report};
 
 /// The experiment.
@@ -35,12 +36,12 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     };
     let cells = LEVELS.iter().flat_map(|&(level, setting)| {
         policies.iter().map(move |&policy| Cell {
-            variant: policies::name(policy),
+            variant: policy_name(policy),
             setting: setting.to_owned(),
             content: (policy, level),
         })
     });
-    let mut report = report_of_lab(
+    let mut report = cells::report(
         context,
         (TITLE, &NOTES),
         (cells.collect(), plan.rounds),

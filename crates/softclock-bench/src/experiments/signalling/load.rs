@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 use softclock::signalling::Policy;
 
 use super::policies;
+use crate::lab::signalling::policy_name;
 use crate::lab::tcp::{File, Load, Offered, PAPERS, Stage, Subject, check, write_files};
 use crate::load::closed_loop;
+use crate::measure::turns::{Found, Turns};
+use crate::output::metric::{self, Metric};
 use crate::output::report::{Context, Experiment, Report, Row};
 
 /// The experiment.
@@ -29,41 +32,24 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let plan = if context.smoke { &SMOKE } else { &FULL };
     let root = tempfile::tempdir()?;
     write_files(root.path(), &[plan.file])?;
-    let compared = match context.smoke {
+    let policies = match context.smoke {
         true => policies::few(),
         false => policies::all(),
     };
-    let mut policies: Vec<(Policy, Vec<Round>)> = compared
-        .into_iter()
-        .map(|policy| (policy, Vec::new()))
-        .collect();
-    if let Some(only) = &context.only {
-        policies.retain(|(policy, _)| policies::name(*policy).contains(only));
-    }
-    if policies.is_empty() {
-        let only = context.only.as_deref().unwrap_or_default();
-        return Err(format!("no policy has {only:?} in its name").into());
-    }
-    let rounds = context.rounds.unwrap_or(plan.rounds).max(1);
-    let (total, count) = (rounds * policies.len(), policies.len());
-    for round in 0..rounds {
+    let mut turns = Turns::new(context, plan.rounds, policies, |&policy| {
+        policy_name(policy)
+    })?;
+    for round in 0..turns.rounds() as u64 {
         // With interrupts, so that all policies are offered the same.
         let capacity = capacity(root.path(), plan)?;
-        for turn in 0..count {
-            let (policy, samples) = &mut policies[(round + turn) % count];
-            let what = policies::name(*policy);
-            let measure = || measure(*policy, root.path(), capacity, round as u64, plan);
-            let measured = context.round(round * count + turn, total, &what, measure);
-            samples.push(measured.map_err(|error| format!("{what}: {error}"))?);
-        }
+        turns.round(|&policy| measure(policy, root.path(), capacity, round, plan))?;
     }
-    context.progress(total, total, "");
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
     notes.push(closed_loop::Load::detect().note().to_owned());
     Ok(Report {
         title: TITLE,
         notes,
-        rows: rows(&policies, plan),
+        rows: rows(&turns.end(), plan),
         charts: Vec::new(),
     })
 }
@@ -100,10 +86,10 @@ fn measure(
     // Warms the file cache and the server's allocations.
     stage.load(&plan.load(plan.slice / 8))?;
     thread::sleep(plan.settle);
-    let (before, begun) = (stage.server.run_ns()?, Instant::now());
+    let (before, begun) = (stage.server.run_time()?, Instant::now());
     thread::sleep(plan.slice);
-    let ran = (stage.server.run_ns()? - before) as f64;
-    let idle = ran / begun.elapsed().as_nanos() as f64;
+    let ran = stage.server.run_time()?.saturating_sub(before);
+    let idle = ran.as_secs_f64() / begun.elapsed().as_secs_f64();
     let offer = |&share: &f64| {
         // Longer for few requests, as busy time is counted in steps of 10 ms.
         let slice = if share < 0.2 {
@@ -123,51 +109,50 @@ fn measure(
     })
 }
 
-type Metric = (&'static str, &'static str, fn(&Offered) -> f64);
+fn rows(found: &Found<Policy, Round>, plan: &Plan) -> Vec<Row> {
+    let of_rounds = || {
+        let variants = found.iter();
+        variants.map(|(policy, rounds)| (policy_name(*policy), rounds.iter().collect()))
+    };
+    let mut rows = metric::rows(&WITHOUT_REQUESTS, "", of_rounds());
+    for (place, share) in plan.shares.iter().enumerate() {
+        let setting = format!("{:.0} % of the capacity", 100.0 * share);
+        let of_share = found.iter().map(|(policy, rounds)| {
+            let offered = rounds.iter().map(|round| &round.offered[place]);
+            (policy_name(*policy), offered.collect())
+        });
+        rows.extend(metric::rows(&AT_SHARES, &setting, of_share));
+    }
+    rows.extend(metric::rows(&AT_CAPACITY, "100 %", of_rounds()));
+    rows
+}
 
-const METRICS: [Metric; 4] = [
+const WITHOUT_REQUESTS: [Metric<Round>; 1] =
+    [("share of a processor without requests", "%", |round| {
+        Some(100.0 * round.idle)
+    })];
+
+const AT_SHARES: [Metric<Offered>; 4] = [
     ("processor time a request", "us", |offered| {
-        offered.busy_per_request() * 1e6
+        Some(offered.busy_per_request() * 1e6)
     }),
     ("busy part of the server's processor", "%", |offered| {
-        100.0 * offered.busy.as_secs_f64() / offered.answered.elapsed.as_secs_f64()
+        Some(100.0 * offered.busy.as_secs_f64() / offered.answered.elapsed.as_secs_f64())
     }),
     ("latency, p50", "us", |offered| {
-        offered.answered.latency.value_at_quantile(0.5) as f64 / 1e3
+        Some(offered.answered.latency.value_at_quantile(0.5) as f64 / 1e3)
     }),
     ("latency, p99", "us", |offered| {
-        offered.answered.latency.value_at_quantile(0.99) as f64 / 1e3
+        Some(offered.answered.latency.value_at_quantile(0.99) as f64 / 1e3)
     }),
 ];
 
-fn rows(policies: &[(Policy, Vec<Round>)], plan: &Plan) -> Vec<Row> {
-    let mut rows = Vec::new();
-    let mut add = |metric: &str, unit, of: &dyn Fn(&Round) -> f64| {
-        for (policy, rounds) in policies {
-            let values: Vec<f64> = rounds.iter().map(of).collect();
-            rows.push(Row::of_samples(
-                policies::name(*policy),
-                metric,
-                unit,
-                &values,
-            ));
-        }
-    };
-    add("share of a processor without requests", "%", &|round| {
-        100.0 * round.idle
-    });
-    for (place, share) in plan.shares.iter().enumerate() {
-        for (metric, unit, of) in METRICS {
-            let metric = format!("{metric}; {:.0} % of the capacity", 100.0 * share);
-            add(&metric, unit, &|round| of(&round.offered[place]));
-        }
-    }
-    add("requests a second; 100 %", "1/s", &|round| round.most.0);
-    add("processor time a request; 100 %", "us", &|round| {
-        round.most.1 * 1e6
-    });
-    rows
-}
+const AT_CAPACITY: [Metric<Round>; 2] = [
+    ("requests a second", "1/s", |round| Some(round.most.0)),
+    ("processor time a request", "us", |round| {
+        Some(round.most.1 * 1e6)
+    }),
+];
 
 struct Plan {
     file: File,

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use softclock::signalling::{LatencyBound, Period, Policy, Quota, Wakeups};
 
+use crate::lab::signalling::policy_name;
+
 /// One of each kind, for smoke runs.
 pub(in crate::experiments) fn few() -> Vec<Policy> {
     let kinds = [
@@ -14,7 +16,7 @@ pub(in crate::experiments) fn few() -> Vec<Policy> {
         "automatic=deferred, 250 us",
     ];
     let mut all = all();
-    all.retain(|policy| kinds.contains(&&name(*policy)[..]));
+    all.retain(|policy| kinds.contains(&&policy_name(*policy)[..]));
     all
 }
 
@@ -38,14 +40,4 @@ pub(in crate::experiments) fn all() -> Vec<Policy> {
     });
     policies.extend(deferred);
     policies
-}
-
-/// The name in tables: the policy, and its latency bound if that is not the default.
-pub(in crate::experiments) fn name(policy: Policy) -> String {
-    match policy.bound() {
-        Some(bound) if bound != LatencyBound::default() => {
-            format!("{policy}, {} us", bound.as_ns() / 1_000)
-        }
-        _ => policy.to_string(),
-    }
 }

@@ -1,5 +1,5 @@
-//! `soft-timers/table-12`: a web server by interrupts and by soft polls of several aggregation quotas (*Soft Timers*, 5.8,
-//! Table XII).
+//! `soft-timers/table-12`: a web server by interrupts and by soft polls of several aggregation quotas (*Soft Timers*,
+//! 5.8, Table XII).
 
 use std::error::Error;
 use std::io;
@@ -13,7 +13,9 @@ use crate::lab::tcp::{
     File, Load, PAPERS, Placement, Sample, Stage, Subject, check, versions, write_files,
 };
 use crate::load::closed_loop;
+use crate::measure::turns::{Found, Turns};
 use crate::output::best_peer::{Better, Comparison};
+use crate::output::metric::{self, Metric};
 use crate::output::report::{Context, Experiment, Report, Row};
 use crate::servers::nginx::Files;
 
@@ -36,33 +38,16 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
     notes.push(closed_loop::Load::detect().note().to_owned());
     notes.push(versions());
-    let mut subjects: Vec<(Subject, Vec<[Sample; 2]>)> = Vec::new();
+    let mut subjects = Vec::new();
     for subject in subjects_of(context.smoke) {
         match subject.check() {
-            Ok(()) => subjects.push((subject, Vec::new())),
+            Ok(()) => subjects.push(subject),
             Err(reason) => notes.push(format!("{}: not measured: {reason}", subject.name())),
         }
     }
-    if let Some(only) = &context.only {
-        subjects.retain(|(subject, _)| subject.name().contains(only));
-        if subjects.is_empty() {
-            return Err(format!("no server of the experiment has {only:?} in its name").into());
-        }
-    }
-    let rounds = context.rounds.unwrap_or(plan.rounds).max(1);
-    let (total, count) = (rounds * subjects.len(), subjects.len());
-    for round in 0..rounds {
-        for turn in 0..count {
-            // Rotate the order, so that no server always runs first.
-            let (subject, samples) = &mut subjects[(round + turn) % count];
-            let what = subject.name();
-            let measure = || measure(*subject, root.path(), plan);
-            let measured = context.round(round * count + turn, total, &what, measure);
-            samples.push(measured.map_err(|error| format!("{what}: {error}"))?);
-        }
-    }
-    context.progress(total, total, "");
-    let mut rows = rows(&subjects);
+    let turns = Turns::new(context, plan.rounds, subjects, |subject| subject.name())?;
+    let found = turns.measure(|&subject| measure(subject, root.path(), plan))?;
+    let mut rows = rows(&found);
     let ratios = comparisons(&rows, better);
     let beside_nginx = BESIDE_NGINX.rows(&rows);
     rows.extend(ratios);
@@ -108,31 +93,27 @@ fn measure(subject: Subject, root: &Path, plan: &Plan) -> io::Result<[Sample; 2]
     Ok([load(false, plan.slice)?, load(true, plan.slice)?])
 }
 
-fn rows(subjects: &[(Subject, Vec<[Sample; 2]>)]) -> Vec<Row> {
+fn rows(found: &Found<Subject, [Sample; 2]>) -> Vec<Row> {
     let mut rows = Vec::new();
     for (place, kind) in [HTTP, PERSISTENT].into_iter().enumerate() {
-        for (metric, unit, of) in METRICS {
-            for (subject, samples) in subjects {
-                let values = samples.iter().filter_map(|sample| of(&sample[place]));
-                let values: Vec<f64> = values.collect();
-                if values.is_empty() {
-                    continue;
-                }
-                let metric = format!("{metric}; {kind}");
-                let mut row = Row::of_samples(subject.name(), metric, unit, &values);
-                if row.metric.starts_with(THROUGHPUT) {
-                    row.paper = paper(*subject, place);
-                }
-                rows.push(row);
+        let variants = found.iter().map(|(subject, samples)| {
+            let samples = samples.iter().map(|sample| &sample[place]);
+            (subject.name(), samples.collect())
+        });
+        let mut of_kind = metric::rows(&METRICS, kind, variants);
+        for row in &mut of_kind {
+            let mut subjects = found.iter().map(|(subject, _)| *subject);
+            let subject = subjects.find(|subject| subject.name() == row.variant);
+            if row.metric.starts_with(THROUGHPUT) {
+                row.paper = subject.and_then(|subject| paper(subject, place));
             }
         }
+        rows.extend(of_kind);
     }
     rows
 }
 
-type Metric = (&'static str, &'static str, fn(&Sample) -> Option<f64>);
-
-const METRICS: [Metric; 3] = [
+const METRICS: [Metric<Sample>; 3] = [
     (THROUGHPUT, "1/s", |sample| {
         Some(sample.requests_per_second())
     }),

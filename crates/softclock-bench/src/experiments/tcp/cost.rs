@@ -1,5 +1,5 @@
-//! `tcp/cost`: the instructions of a request and the memory of an idle connection, of `softclock serve` on its own stack and
-//! on the kernel.
+//! `tcp/cost`: the instructions of a request and the memory of an idle connection, of `softclock serve` on its own
+//! stack and on the kernel.
 
 use std::error::Error;
 use std::io;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use crate::command;
 use crate::lab::bridge::{self, FRAME_BYTES, Shaper, mbit};
 use crate::lab::tcp::{FarServer, FarStack};
+use crate::measure::turns::{Found, Turns};
 use crate::output::report::{Context, Experiment, Report, Row};
 use crate::servers::readable_by_all;
 
@@ -30,23 +31,10 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         Ok(servers) => servers,
         Err(reason) => return Ok(Report::not_measured(TITLE, &reason)),
     };
-    let mut samples: Vec<[Vec<f64>; 2]> = plan.cells.iter().map(|_| Default::default()).collect();
-    let rounds = context.rounds.unwrap_or(plan.rounds).max(1);
-    let total = rounds * plan.cells.len() * servers.len();
-    let mut done = 0;
-    for round in 0..rounds {
-        for (cell, samples) in plan.cells.iter().zip(&mut samples) {
-            for turn in 0..servers.len() {
-                let index = (round + turn) % servers.len();
-                let what = format!("{}: {}", STACKS[index].name(), cell.name());
-                let measure = || cell.measure(&servers[index], round, plan);
-                let measured = context.round(done, total, &what, measure);
-                samples[index].push(measured.map_err(|error| format!("{what}: {error}"))?);
-                done += 1;
-            }
-        }
+    let mut turns = Turns::new(context, plan.rounds, plan.cells, |cell| cell.name())?;
+    for round in 0..turns.rounds() {
+        turns.round(|cell| cell.measure_both(&servers, round, plan))?;
     }
-    context.progress(total, total, "");
     let mut notes: Vec<String> = NOTES.iter().map(|&note| note.to_owned()).collect();
     notes.extend(bridge::notes());
     notes.push(format!(
@@ -56,7 +44,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     Ok(Report {
         title: TITLE,
         notes,
-        rows: rows(plan.cells, &samples),
+        rows: rows(&turns.end()),
         charts: Vec::new(),
     })
 }
@@ -118,6 +106,23 @@ impl Cell {
         plan.least + self.round_trip * plan.round_trips
     }
 
+    /// Returns the goodput of both servers, which take turns in being first.
+    fn measure_both(
+        &self,
+        servers: &[FarServer; 2],
+        round: usize,
+        plan: &Plan,
+    ) -> Result<[f64; 2], String> {
+        let mut goodput = [0.0; 2];
+        for turn in 0..2 {
+            let index = (round + turn) % 2;
+            let measured = self.measure(&servers[index], round, plan);
+            let name = STACKS[index].name();
+            goodput[index] = measured.map_err(|error| format!("{name}: {error}"))?;
+        }
+        Ok(goodput)
+    }
+
     /// Returns the goodput in Mbit/s.
     fn measure(&self, server: &FarServer, round: usize, plan: &Plan) -> io::Result<f64> {
         let path = bridge::Path {
@@ -133,21 +138,19 @@ impl Cell {
     }
 }
 
-fn rows(cells: &[Cell], samples: &[[Vec<f64>; 2]]) -> Vec<Row> {
+fn rows(found: &Found<&Cell, [f64; 2]>) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut ratios = Vec::new();
-    for (cell, samples) in cells.iter().zip(samples) {
+    for (cell, samples) in found {
         let name = cell.name();
         let row = |index: usize| {
             let metric = format!("goodput; {name}");
-            Row::of_samples(STACKS[index].name(), metric, "Mbit/s", &samples[index])
+            let of_stack: Vec<f64> = samples.iter().map(|both| both[index]).collect();
+            Row::of_samples(STACKS[index].name(), metric, "Mbit/s", &of_stack)
         };
         let [own, kernel] = [row(0), row(1)];
-        let pairs = samples[0].iter().zip(&samples[1]);
-        let of_pairs: Vec<f64> = pairs
-            .filter(|(_, kernel)| **kernel > 0.0)
-            .map(|(own, kernel)| own / kernel)
-            .collect();
+        let pairs = samples.iter().filter(|[_, kernel]| *kernel > 0.0);
+        let of_pairs: Vec<f64> = pairs.map(|[own, kernel]| own / kernel).collect();
         let mut relative = |what: &str, ratio: &[f64]| {
             if !ratio.is_empty() {
                 let metric = format!("goodput relative to the kernel's, {what}; {name}");

@@ -17,7 +17,9 @@ use crate::lab::tcp::{
     check, versions, write_files,
 };
 use crate::load::closed_loop;
+use crate::measure::turns::{Found, Turns};
 use crate::output::best_peer::Comparison;
+use crate::output::metric::Metric;
 use crate::output::report::{Context, Experiment, Report, Row};
 use crate::servers::nginx::Files;
 
@@ -38,32 +40,17 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let root = tempfile::tempdir()?;
     write_files(root.path(), plan.files)?;
     let mut notes = notes();
-    let mut groups = groups(plan, root.path(), &mut notes);
-    if let Some(only) = &context.only {
-        groups.retain(|group| group.name().contains(only));
-        if groups.is_empty() {
-            return Err(format!("no server of the experiment has {only:?} in its name").into());
-        }
-    }
-    let rounds = context.rounds.unwrap_or(plan.rounds).max(1);
-    let (total, count) = (rounds * groups.len(), groups.len());
-    for round in 0..rounds {
-        for turn in 0..count {
-            // Rotate the order, so that no server always runs first.
-            let group = &mut groups[(round + turn) % count];
-            let what = group.name();
-            let measure = || group.measure(root.path(), plan);
-            let measured = context.round(round * count + turn, total, &what, measure);
-            let measured = measured.map_err(|error| format!("{what}: {error}"))?;
-            group.samples.push(measured);
-        }
-    }
-    context.progress(total, total, "");
-    notes.extend(groups.iter().filter_map(Group::complaint));
-    let mut rows = cell_rows(&groups, plan);
+    let groups = groups(plan, root.path(), &mut notes);
+    let turns = Turns::new(context, plan.rounds, groups, Group::name)?;
+    let found = turns.measure(|group| group.measure(root.path(), plan))?;
+    let complaints = found
+        .iter()
+        .filter_map(|(group, samples)| group.complaint(samples));
+    notes.extend(complaints);
+    let mut rows = cell_rows(&found, plan);
     rows.extend(BESIDE_PEERS.rows(&rows));
     rows.extend(beside_none_idle(&rows, plan));
-    rows.extend(memory_rows(&groups));
+    rows.extend(memory_rows(&found));
     Ok(Report {
         title: TITLE,
         notes,
@@ -76,8 +63,6 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
 struct Group {
     subject: Subject,
     idle: usize,
-    /// One for each round.
-    samples: Vec<GroupSample>,
 }
 
 struct GroupSample {
@@ -115,10 +100,10 @@ impl Group {
     }
 
     /// The sentence about failed requests and lost connections, if there were any.
-    fn complaint(&self) -> Option<String> {
-        let cells = self.samples.iter().flat_map(|sample| &sample.cells);
+    fn complaint(&self, samples: &[GroupSample]) -> Option<String> {
+        let cells = samples.iter().flat_map(|sample| &sample.cells);
         let errors: u64 = cells.map(|sample| sample.outcome.errors).sum();
-        let open = self.samples.iter().map(|sample| sample.share_open);
+        let open = samples.iter().map(|sample| sample.share_open);
         let open = open.fold(1.0, f64::min);
         let is_idle_lost = self.idle > 0 && open < 1.0;
         (errors > 0 || is_idle_lost).then(|| {
@@ -150,11 +135,7 @@ fn groups(plan: &Plan, root: &Path, notes: &mut Vec<String>) -> Vec<Group> {
                 ));
                 continue;
             }
-            groups.push(Group {
-                subject,
-                idle,
-                samples: Vec::new(),
-            });
+            groups.push(Group { subject, idle });
         }
     }
     groups
@@ -177,9 +158,7 @@ fn answers(subject: Subject, root: &Path, plan: &Plan) -> Result<(), String> {
     }
 }
 
-type Metric = (&'static str, &'static str, fn(&Sample) -> Option<f64>);
-
-const METRICS: [Metric; 5] = [
+const METRICS: [Metric<Sample>; 5] = [
     (EFFICIENCY, "1/s", Sample::requests_per_busy_second),
     (THROUGHPUT, "1/s", |sample| {
         let rate = sample.requests_per_second();
@@ -196,13 +175,13 @@ const METRICS: [Metric; 5] = [
     }),
 ];
 
-fn cell_rows(groups: &[Group], plan: &Plan) -> Vec<Row> {
+fn cell_rows(found: &Found<Group, GroupSample>, plan: &Plan) -> Vec<Row> {
     let mut rows = Vec::new();
     for (place, load) in plan.cells().iter().enumerate() {
         for &idle in plan.idle {
             for (metric, unit, of) in METRICS {
-                for group in groups.iter().filter(|group| group.idle == idle) {
-                    let samples = group.samples.iter();
+                for (group, samples) in found.iter().filter(|(group, _)| group.idle == idle) {
+                    let samples = samples.iter();
                     let values: Option<Vec<f64>> =
                         samples.map(|sample| of(&sample.cells[place])).collect();
                     if let Some(values) = values {
@@ -244,12 +223,11 @@ fn beside_none_idle(rows: &[Row], plan: &Plan) -> Vec<Row> {
     ratios
 }
 
-fn memory_rows(groups: &[Group]) -> Vec<Row> {
+fn memory_rows(found: &Found<Group, GroupSample>) -> Vec<Row> {
     let mut rows = Vec::new();
-    for group in groups {
+    for (group, samples) in found {
         let name = group.subject.name();
-        let resident = group
-            .samples
+        let resident = samples
             .iter()
             .map(|sample| sample.memory[1].resident as f64 / 1e6);
         let resident: Vec<f64> = resident.collect();
@@ -260,7 +238,7 @@ fn memory_rows(groups: &[Group]) -> Vec<Row> {
                 let [before, after] = &sample.memory;
                 after.growth_since(before) / group.idle as f64
             };
-            let memory: Vec<f64> = group.samples.iter().map(of_each).collect();
+            let memory: Vec<f64> = samples.iter().map(of_each).collect();
             let metric = format!("bytes more for an idle connection; {} idle", group.idle);
             rows.push(Row::of_samples(name, metric, "B", &memory));
         }

@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use super::{Results, Setup, Traffic, report, rounds};
+use crate::measure::turns::chosen;
 use crate::output::chart::Chart;
 use crate::output::report::{Context, Report, Row};
 
@@ -44,9 +45,7 @@ impl<R> Study<R> {
                 setups.truncate(self.smoke_setups);
                 (count, slice) = (1, SMOKE_SLICE);
             }
-            if let Some(only) = &context.only {
-                setups.retain(|setup| setup.name.contains(only));
-            }
+            let setups = chosen(context, setups, |setup| setup.name.clone())?;
             let count = context.rounds.unwrap_or(count);
             let found = rounds(context, &setups, count, notes, |setup, traffic| {
                 (self.measure)(setup, traffic, slice)

@@ -103,8 +103,8 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Starts a client of the service at `port`, with `outstanding` requests of `bytes`. It looks for answers, and sends
-    /// as many requests, each `pause`; if that is zero, a request follows each answer.
+    /// Starts a client of the service at `port`, with `outstanding` requests of `bytes`. It looks for answers, and
+    /// sends as many requests, each `pause`; if that is zero, a request follows each answer.
     ///
     /// # Errors
     /// The socket cannot be opened.

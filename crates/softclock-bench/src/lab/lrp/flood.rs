@@ -47,8 +47,8 @@ struct Orders {
 }
 
 impl Flood {
-    /// Starts the thread, which sends nothing yet. It takes the link's XDP program, and makes a kernel thread receive on
-    /// the clients' end of the link to the server, so that answers are processed on the clients' processor.
+    /// Starts the thread, which sends nothing yet. It takes the link's XDP program, and makes a kernel thread receive
+    /// on the clients' end of the link to the server, so that answers are processed on the clients' processor.
     ///
     /// # Errors
     /// The devices cannot be opened.
@@ -220,8 +220,8 @@ fn frame(from: Link, to: Link, port: u16) -> io::Result<Vec<u8>> {
 
 const NO_OFFLOAD: Offload = Offload::NONE;
 const SOURCE_PORT: u16 = 9;
-/// The interval of bursts: 5000 interrupts a second, as network interfaces moderate them. On a virtual machine, a wake-up
-/// across processors takes 20 us of the receiver's, so one for each frame would be all that is measured.
+/// The interval of bursts: 5000 interrupts a second, as network interfaces moderate them. On a virtual machine, a
+/// wake-up across processors takes 20 us of the receiver's, so one for each frame would be all that is measured.
 const BURST_NS: u64 = 200_000;
 const MOST_CREDIT_NS: u64 = 2 * BURST_NS;
 const DRIVER_PRIORITY: u8 = 20;

@@ -15,8 +15,8 @@
 //! | interrupt | early demultiplexing, or all protocol work | `interrupt`, SCHED_FIFO |
 //! | process | receivers, and lazy protocol work | `receiver`, ordinary threads |
 //!
-//! With [`Driver::Receivers`] the work of the first two takes place in calls of the third, in `polled`, or in `channels`
-//! if the XDP program demultiplexes.
+//! With [`Driver::Receivers`] the work of the first two takes place in calls of the third, in `polled`, or in
+//! `channels` if the XDP program demultiplexes.
 //!
 //! - [`Network`]: the three namespaces, their links and the counters of these.
 //! - [`Server`]: one [`Variant`] with its [`Service`]s.
@@ -72,6 +72,11 @@ pub fn not_measured(title: &'static str) -> Option<Report> {
     Some(Report::not_measured(title, &reason))
 }
 
+/// Returns the notes of a report: those that hold for all measurements here, then the experiment's own.
+pub fn notes<'a>(own: &[&'a str]) -> Vec<&'a str> {
+    NOTES.iter().chain(own).copied().collect()
+}
+
 /// Checks that labs can be created on this machine.
 ///
 /// # Errors
@@ -98,7 +103,7 @@ const TOOLS: [(&str, &str, &str); 3] = [
 ];
 
 /// The notes that hold for all measurements in this lab.
-pub const NOTES: [&str; 7] = [
+const NOTES: [&str; 7] = [
     "flood and clients on processor 0, all receive work of the server on processor 1",
     "bsd, early-demux, and interrupts: receive work takes place as frames arrive; veth's NAPI is a kernel thread, SCHED_FIFO, \
      above the interrupt level, which is SCHED_FIFO, too; the kernel leaves 5 % of the time to ordinary threads, so no variant \

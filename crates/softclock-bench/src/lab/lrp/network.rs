@@ -34,8 +34,8 @@ pub struct Network {
 }
 
 impl Network {
-    /// Creates the namespaces and their links. Nothing is sent on them by the kernel: neighbors are set, and there is no
-    /// IPv6.
+    /// Creates the namespaces and their links. Nothing is sent on them by the kernel: neighbors are set, and there is
+    /// no IPv6.
     ///
     /// # Errors
     /// Why the system refuses.
@@ -86,7 +86,8 @@ impl Network {
         format!("{}{}", link.letter(), self.tag)
     }
 
-    /// Makes a kernel thread of NAPI do the receive work of a link, on this processor, at this level. Call it after an XDP program was attached, if there is to be one.
+    /// Makes a kernel thread of NAPI do the receive work of a link, on this processor, at this level. Call it after an
+    /// XDP program was attached, if there is to be one.
     ///
     /// # Errors
     /// The kernel has no threaded NAPI, or the link does not use NAPI.

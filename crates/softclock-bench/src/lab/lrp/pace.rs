@@ -1,9 +1,9 @@
 //! Polls beside those of receivers that have nothing left.
 //!
-//! They empty the ring of the link, so that the packets of other receivers are not lost there among those of a flood, and
-//! the flood's are discarded by their own channel. Their share of the time is limited, since this is the work that takes
-//! the processor from receivers under overload: to a small one for a receiver that still has packets, and to a larger
-//! one while another waits.
+//! They empty the ring of the link, so that the packets of other receivers are not lost there among those of a flood,
+//! and the flood's are discarded by their own channel. Their share of the time is limited, since this is the work that
+//! takes the processor from receivers under overload: to a small one for a receiver that still has packets, and to a
+//! larger one while another waits.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -57,8 +57,8 @@ impl Pace {
         self.next_ns = now_ns + self.least_pause_ns;
     }
 
-    /// Polls until the ring of the link is empty, or a quarter of it has been received: receivers that have packets then
-    /// wait no longer. `poll` returns the number of frames.
+    /// Polls until the ring of the link is empty, or a quarter of it has been received: receivers that have packets
+    /// then wait no longer. `poll` returns the number of frames.
     pub(super) fn drain(&mut self, mut poll: impl FnMut() -> usize) {
         let begun = monotonic_ns();
         let mut frames = 0;
@@ -91,8 +91,8 @@ pub(super) struct Busy {
 }
 
 impl Busy {
-    /// The pause between polls while all receivers sleep and the link is busy: instead of interrupts, each of which would
-    /// receive all that arrives until the ring is empty.
+    /// The pause between polls while all receivers sleep and the link is busy: instead of interrupts, each of which
+    /// would receive all that arrives until the ring is empty.
     pub(super) const PAUSE: Duration = Duration::from_micros(200);
 
     /// Notes a poll with this number of frames.
@@ -129,8 +129,8 @@ const WAIT_SHARE_PERCENT: u64 = 25;
 /// Half of the interval of interrupts that network interfaces are set to.
 const LEAST_PAUSE_NS: u64 = 100_000;
 
-/// The pauses after polls that have found nothing. Shorter than the kernel's backup timer, which would receive frames that
-/// only the next poll finds.
+/// The pauses after polls that have found nothing. Shorter than the kernel's backup timer, which would receive frames
+/// that only the next poll finds.
 const WORK_IDLE_NS: u64 = 200_000;
 const WAIT_IDLE_NS: u64 = 1_000_000;
 

@@ -142,8 +142,8 @@ impl Hub {
         taken
     }
 
-    /// One turn of the interrupt level. It polls at a pace of its own while receivers wait and others are awake: a receiver
-    /// that polled for itself would have used its turn when a packet comes.
+    /// One turn of the interrupt level. It polls at a pace of its own while receivers wait and others are awake: a
+    /// receiver that polled for itself would have used its turn when a packet comes.
     fn turn(&self, poller: &mut Poller, pace: &mut Pace) {
         let awake = self.awake.load(SeqCst);
         if awake == 0 && !self.busy.is_busy(monotonic_ns()) {

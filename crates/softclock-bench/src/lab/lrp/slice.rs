@@ -1,8 +1,8 @@
 //! The time slices of receivers: long while they have a backlog, and the shortest possible otherwise.
 //!
-//! The kernel lets a thread that wakes take the processor at once only from one with a longer slice (EEVDF). So a receiver
-//! that waits for single packets goes before one that is flooded, as with the decaying priorities of the paper's
-//! scheduler. Shares of the processor stay equal.
+//! The kernel lets a thread that wakes take the processor at once only from one with a longer slice (EEVDF). So a
+//! receiver that waits for single packets goes before one that is flooded, as with the decaying priorities of the
+//! paper's scheduler. Shares of the processor stay equal.
 
 use std::cell::Cell;
 use std::time::Duration;

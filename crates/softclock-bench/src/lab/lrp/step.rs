@@ -41,8 +41,8 @@ impl Deliveries {
         Ok(Self { counts })
     }
 
-    /// The time from the step until `wanted` datagrams a second are delivered in three windows of 5 ms in a row; the end
-    /// of the first of these. All of the time that was counted, if that never happens.
+    /// The time from the step until `wanted` datagrams a second are delivered in three windows of 5 ms in a row; the
+    /// end of the first of these. All of the time that was counted, if that never happens.
     pub fn time_until(&self, wanted: f64) -> Duration {
         let reached = self
             .counts

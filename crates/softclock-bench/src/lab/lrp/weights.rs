@@ -44,8 +44,8 @@ impl Weights {
 impl Drop for Weights {
     fn drop(&mut self) {
         for group in &self.0 {
-            // A thread leaves its group a little after its end is known. A group that stays has no threads, and takes no
-            // time.
+            // A thread leaves its group a little after its end is known. A group that stays has no threads, and takes
+            // no time.
             for _ in 0..TRIES {
                 match fs::remove_dir(group) {
                     Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {

@@ -14,8 +14,9 @@ use rustix::thread::gettid;
 use softclock::Rate;
 
 use super::host::{self, Role};
-use super::{Accounts, DEVICE, RECEIVER, RECEIVER_LINK_ADDRESS, Signal, kernel};
+use super::{DEVICE, RECEIVER, RECEIVER_LINK_ADDRESS, Signal, kernel};
 use crate::lab::lrp::{Link, Network, Threads};
+use crate::measure::accounts::Accounts;
 use crate::measure::busy::IdleTime;
 use crate::measure::processors::pin;
 

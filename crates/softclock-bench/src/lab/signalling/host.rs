@@ -32,8 +32,8 @@ pub(super) enum Role {
     Sink(Duration),
 }
 
-/// Starts a host in `threads`; returns its thread. `count` counts the bytes read, or the datagrams of a sink. `buffer` is
-/// the size of the send and receive buffers of its connections, if it is not the default.
+/// Starts a host in `threads`; returns its thread. `count` counts the bytes read, or the datagrams of a sink. `buffer`
+/// is the size of the send and receive buffers of its connections, if it is not the default.
 pub(super) fn start(
     threads: &mut Threads,
     network: &Network,

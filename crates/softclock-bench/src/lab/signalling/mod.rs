@@ -14,9 +14,8 @@
 //! - [`Bulk`]: both hosts, and the transfer between them; [`Flow`]: what a slice of it has moved, at which cost.
 //! - [`Sink`]: a receiver of datagrams under a flood.
 //! - [`ping`]: round trips of ICMP echo.
-//! - `host`, `kernel`: the hosts. `accounts`: the times of a thread, as the scheduler counts them.
+//! - `host`, `kernel`: the hosts.
 
-mod accounts;
 mod bulk;
 mod host;
 mod kernel;
@@ -24,9 +23,8 @@ pub mod ping;
 mod signal;
 mod sink;
 
-pub use accounts::Accounts;
 pub use bulk::{Bulk, Ends, Flow, Transfer};
-pub use signal::{KernelSignal, Signal};
+pub use signal::{KernelSignal, Signal, policy_name};
 pub use sink::Sink;
 
 use std::net::Ipv4Addr;

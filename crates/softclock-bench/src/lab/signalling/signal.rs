@@ -27,15 +27,10 @@ pub enum KernelSignal {
 }
 
 impl Signal {
-    /// Returns the name in tables. A policy's latency bound is named if it is not the default.
+    /// Returns the name in tables.
     pub fn name(self) -> String {
         match self {
-            Self::Stack(policy) => match policy.bound() {
-                Some(bound) if bound != LatencyBound::default() => {
-                    format!("{policy}, {} us", bound.as_ns() / 1_000)
-                }
-                _ => policy.to_string(),
-            },
+            Self::Stack(policy) => policy_name(policy),
             Self::Kernel(KernelSignal::Joined) => "kernel, joined segments".to_owned(),
             Self::Kernel(KernelSignal::Napi) => "kernel, NAPI".to_owned(),
             Self::Kernel(KernelSignal::Clocked(period)) => {
@@ -52,5 +47,15 @@ impl Signal {
             Self::Kernel(KernelSignal::Joined) => self,
             Self::Kernel(_) => Self::Kernel(KernelSignal::Napi),
         }
+    }
+}
+
+/// Returns the name of a policy in tables, with its latency bound if that is not the default.
+pub fn policy_name(policy: Policy) -> String {
+    match policy.bound() {
+        Some(bound) if bound != LatencyBound::default() => {
+            format!("{policy}, {} us", bound.as_ns() / 1_000)
+        }
+        _ => policy.to_string(),
     }
 }

@@ -24,8 +24,8 @@ pub struct Sink {
 }
 
 impl Sink {
-    /// Starts a host that computes for `time` for each datagram, and a flood, which sends nothing yet. The kernel thread
-    /// that moves frames from the link to the host's stack has this level.
+    /// Starts a host that computes for `time` for each datagram, and a flood, which sends nothing yet. The kernel
+    /// thread that moves frames from the link to the host's stack has this level.
     ///
     /// # Errors
     /// What the system refuses.
@@ -51,8 +51,8 @@ impl Sink {
         })
     }
 
-    /// Floods at this rate for `settle`, and measures for `slice` more: the offered and the delivered datagrams, and those
-    /// lost in the ring of the link. The flood goes on.
+    /// Floods at this rate for `settle`, and measures for `slice` more: the offered and the delivered datagrams, and
+    /// those lost in the ring of the link. The flood goes on.
     ///
     /// # Errors
     /// A counter cannot be read.

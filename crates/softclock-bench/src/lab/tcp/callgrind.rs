@@ -1,7 +1,7 @@
 //! The instructions that the server of `softclock serve` executes for a request, counted by callgrind.
 //!
-//! They are the program's own: those of the kernel are not among them, so that a server on the kernel has fewer than one
-//! that brings its own TCP. Starting and ending cancel out in the difference between many requests and few.
+//! They are the program's own: those of the kernel are not among them, so that a server on the kernel has fewer than
+//! one that brings its own TCP. Starting and ending cancel out in the difference between many requests and few.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -44,8 +44,8 @@ impl Counted {
         }
     }
 
-    /// Returns the instructions for a request of the bundled page on one connection, by the difference between `many` and
-    /// `few` requests.
+    /// Returns the instructions for a request of the bundled page on one connection, by the difference between `many`
+    /// and `few` requests.
     ///
     /// # Errors
     /// The server does not start or answer.

@@ -41,8 +41,8 @@ impl FarStack {
 }
 
 impl FarServer {
-    /// Starts a server for the files of `root`. Only while a [`Shaper`] runs does the path carry frames; this returns when
-    /// the server answers over one without delay.
+    /// Starts a server for the files of `root`. Only while a [`Shaper`] runs does the path carry frames; this returns
+    /// when the server answers over one without delay.
     ///
     /// # Errors
     /// The lab cannot be created, or the server does not answer.
@@ -94,9 +94,9 @@ impl FarServer {
         })
     }
 
-    /// Transfers `path` over a path of this round trip for this time; returns the bits a second that the receiver got, from
-    /// the request on. Then the path carries frames until the server knows that the transfer is over: its repetitions
-    /// would else be the first frames of the next path, and shift which of the transfer's are lost.
+    /// Transfers `path` over a path of this round trip for this time; returns the bits a second that the receiver got,
+    /// from the request on. Then the path carries frames until the server knows that the transfer is over: its
+    /// repetitions would else be the first frames of the next path, and shift which of the transfer's are lost.
     ///
     /// # Errors
     /// The path cannot be emulated, or the server does not answer.

@@ -1,8 +1,8 @@
 //! Idle clients: connections that exist at the server only.
 //!
-//! A thread at the clients' end completes the handshakes of many addresses and ports by frames of its own, and ends. The
-//! connections cost the clients no descriptor, no memory and no time. The server cannot tell them from others that are
-//! silent.
+//! A thread at the clients' end completes the handshakes of many addresses and ports by frames of its own, and ends.
+//! The connections cost the clients no descriptor, no memory and no time. The server cannot tell them from others that
+//! are silent.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};

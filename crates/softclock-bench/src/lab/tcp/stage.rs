@@ -78,7 +78,8 @@ pub struct Sample {
 }
 
 impl Stage {
-    /// Builds a network, and starts the server with the files of `root`, so that it can hold this number of connections.
+    /// Builds a network, and starts the server with the files of `root`, so that it can hold this number of
+    /// connections.
     ///
     /// # Errors
     /// The server does not start, or does not answer.

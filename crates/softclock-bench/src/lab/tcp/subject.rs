@@ -11,6 +11,7 @@ use softclock_net::link::LinkAddress;
 use softclock_net::stack::Architecture;
 
 use crate::lab::lrp::{Level, Link, Network};
+use crate::lab::signalling::policy_name;
 use crate::servers::nginx::{self, Files};
 use crate::servers::{StackArguments, softclock_command, version};
 
@@ -65,7 +66,7 @@ impl Subject {
                     carrier.name()
                 )
             }
-            Self::Signalled(policy) => format!("softclock, own stack, {policy}"),
+            Self::Signalled(policy) => format!("softclock, own stack, {}", policy_name(policy)),
             Self::Kernel(placement) => format!("softclock, kernel, {}", placement.name()),
             Self::Nginx(of, placement) => format!("nginx, {}, {}", files(of), placement.name()),
             Self::GuardedKernel(placement) => {
@@ -136,8 +137,8 @@ impl Subject {
         }
     }
 
-    /// Returns the command of the server, for the files of `root` and this number of connections, and a port at which it
-    /// listens in vain.
+    /// Returns the command of the server, for the files of `root` and this number of connections, and a port at which
+    /// it listens in vain.
     pub(super) fn command(
         self,
         network: &Network,
@@ -259,8 +260,8 @@ fn guard(network: &Network) -> io::Result<()> {
     network
         .server
         .run(&format!("nft -f {}", rules.path().display()))?;
-    // A client's port comes back after a second or two. A SYN of a connection that conntrack still remembers would not be
-    // answered, so it forgets them when they end.
+    // A client's port comes back after a second or two. A SYN of a connection that conntrack still remembers would not
+    // be answered, so it forgets them when they end.
     network.server.run(&format!("sysctl -q -w {FORGETFUL}"))
 }
 

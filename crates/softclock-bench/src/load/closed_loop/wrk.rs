@@ -69,8 +69,8 @@ impl Wrk {
 
     fn finish(mut self) -> io::Result<Outcome> {
         let mut child = self.0.take().ok_or(io::ErrorKind::NotFound)?;
-        // If it has ended by itself, its output below has the reason. A signal that comes before wrk sleeps does not end its
-        // sleep of an hour, so it is repeated. What wrk prints fits into the pipe.
+        // If it has ended by itself, its output below has the reason. A signal that comes before wrk sleeps does not
+        // end its sleep of an hour, so it is repeated. What wrk prints fits into the pipe.
         while child.try_wait()?.is_none() {
             let _ = kill_process(Pid::from_child(&child), Signal::INT);
             thread::sleep(SIGNAL_PAUSE);

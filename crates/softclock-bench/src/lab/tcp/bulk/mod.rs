@@ -5,8 +5,8 @@
 //! subject 10.82.0.2 ------- tap0 ------ kernel 10.82.0.1
 //! ```
 //!
-//! The subject listens at two ports: at one it sends the whole transfer and closes, at the other it reads until the end and
-//! closes. The kernel as subject is in another namespace, and veth stands for the TAP device.
+//! The subject listens at two ports: at one it sends the whole transfer and closes, at the other it reads until the end
+//! and closes. The kernel as subject is in another namespace, and veth stands for the TAP device.
 //!
 //! - `own`: this project's stack. `smoltcp`, `gvisor`: peers. `kernel`: the kernel's sockets, at either end.
 

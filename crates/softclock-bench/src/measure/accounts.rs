@@ -3,11 +3,12 @@
 use std::fs;
 use std::io;
 use std::ops::Sub;
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Pid;
 
-/// The times of a thread of this process since it began (`/proc/self/task/TID/schedstat`).
+/// The times of a thread since it began (`/proc/PID/task/TID/schedstat`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Accounts {
     /// On a processor.
@@ -19,13 +20,27 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Reads the times of a thread.
+    /// Reads the times of a thread of this process.
     ///
     /// # Errors
     /// The thread has ended, or the kernel does not count (CONFIG_SCHED_INFO).
-    pub(super) fn of(thread: Pid) -> io::Result<Self> {
+    pub fn of(thread: Pid) -> io::Result<Self> {
         let id = thread.as_raw_nonzero();
-        let text = fs::read_to_string(format!("/proc/self/task/{id}/schedstat"))?;
+        Self::read(Path::new(&format!("/proc/self/task/{id}")))
+    }
+
+    /// Reads the times of all threads of a process.
+    ///
+    /// # Errors
+    /// The process or one of its threads has ended, or the kernel does not count (CONFIG_SCHED_INFO).
+    pub fn of_process(id: u32) -> io::Result<Vec<Self>> {
+        let threads = fs::read_dir(format!("/proc/{id}/task"))?;
+        threads.map(|thread| Self::read(&thread?.path())).collect()
+    }
+
+    /// Reads the times of the thread that has this directory in `/proc`.
+    fn read(directory: &Path) -> io::Result<Self> {
+        let text = fs::read_to_string(directory.join("schedstat"))?;
         Self::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 
