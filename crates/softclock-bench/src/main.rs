@@ -7,11 +7,11 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
 use softclock::events::Mechanism;
-use softclock::signalling::Policy;
+use softclock::signalling::{LatencyBound, Policy};
 use softclock_bench::experiments;
 use softclock_bench::lab::bridge::flows::Flows;
 use softclock_bench::lab::sleepers;
@@ -116,6 +116,9 @@ struct Proxy {
     /// How it learns of the kernel's events.
     #[arg(long, value_name = "POLICY")]
     signalling: Policy,
+    /// The latency bound of the policy, in microseconds.
+    #[arg(long, value_name = "MICROSECONDS")]
+    signalling_latency: Option<u64>,
 }
 
 #[derive(Args)]
@@ -269,7 +272,12 @@ impl Pages {
 
 impl Proxy {
     fn execute(&self) -> Result<(), Failure> {
-        proxy(self.address, self.upstream, self.events, self.signalling)
+        let mut policy = self.signalling;
+        if let Some(us) = self.signalling_latency {
+            let bound = LatencyBound::new(Duration::from_micros(us));
+            policy = policy.with_bound(bound.map_err(|error| failure(2, error.to_string()))?);
+        }
+        proxy(self.address, self.upstream, self.events, policy)
             .map_err(|error| failure(1, error.to_string()))
     }
 }

@@ -75,7 +75,7 @@ impl Stage {
             // Start each once, so that a missing permission shows before the measurement.
             match self.start(kind) {
                 Ok(_) => running.push(kind),
-                Err(error) if kind == ProxyKind::IO_URING => {
+                Err(error) if kind.needs_io_uring() => {
                     notes.push(format!("{name} is left out: {error}"));
                 }
                 Err(error) => return Err(io::Error::other(format!("{name}: {error}"))),

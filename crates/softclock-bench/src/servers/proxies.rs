@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use ::softclock::events::Mechanism;
 use ::softclock::fs::raise_descriptor_limit;
@@ -18,8 +19,9 @@ pub enum ProxyKind {
     Softclock(Mechanism),
     /// The same with epoll, woken by each event: `--signalling interrupt`.
     SoftclockWoken,
-    /// The same with epoll, and with looks of a loaded thread in place of waits: `--signalling automatic=deferred`.
-    SoftclockDeferred,
+    /// The same with looks of a loaded thread in place of waits, at most 500 us apart: `--signalling automatic=deferred
+    /// --signalling-latency 500us`.
+    SoftclockDeferred(Mechanism),
     /// nginx with one worker.
     Nginx,
     /// HAProxy with one thread.
@@ -30,13 +32,14 @@ pub enum ProxyKind {
 
 impl ProxyKind {
     /// All proxies that sleep while idle, in the order of tables.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Softclock(Mechanism::Select),
         Self::Softclock(Mechanism::Poll),
         Self::OURS,
         Self::IO_URING,
         Self::SoftclockWoken,
-        Self::SoftclockDeferred,
+        Self::SoftclockDeferred(Mechanism::Epoll),
+        Self::SoftclockDeferred(Mechanism::IoUring),
         Self::Nginx,
         Self::HaProxy,
     ];
@@ -47,6 +50,14 @@ impl ProxyKind {
     /// softclock with io_uring, which many systems forbid.
     pub const IO_URING: Self = Self::Softclock(Mechanism::IoUring);
 
+    /// Returns whether it needs io_uring, which many systems forbid.
+    pub fn needs_io_uring(self) -> bool {
+        matches!(
+            self,
+            Self::Softclock(Mechanism::IoUring) | Self::SoftclockDeferred(Mechanism::IoUring)
+        )
+    }
+
     /// Returns the name in tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -55,7 +66,8 @@ impl ProxyKind {
             Self::Softclock(Mechanism::Epoll) => "softclock, epoll",
             Self::Softclock(Mechanism::IoUring) => "softclock, io_uring",
             Self::SoftclockWoken => "softclock, epoll, woken by events",
-            Self::SoftclockDeferred => "softclock, epoll, deferred",
+            Self::SoftclockDeferred(Mechanism::IoUring) => "softclock, io_uring, deferred",
+            Self::SoftclockDeferred(_) => "softclock, epoll, deferred",
             Self::Nginx => "nginx",
             Self::HaProxy => "HAProxy",
             Self::HaProxyBusy => "HAProxy, busy-polling",
@@ -65,7 +77,7 @@ impl ProxyKind {
     /// Returns the program's Debian package, or `None` for softclock.
     pub fn package(self) -> Option<&'static str> {
         match self {
-            Self::Softclock(_) | Self::SoftclockWoken | Self::SoftclockDeferred => None,
+            Self::Softclock(_) | Self::SoftclockWoken | Self::SoftclockDeferred(_) => None,
             Self::Nginx => Some("nginx"),
             Self::HaProxy | Self::HaProxyBusy => Some("haproxy"),
         }
@@ -74,7 +86,7 @@ impl ProxyKind {
     /// Returns the version that the program prints, or `None` if it is not installed.
     pub fn version(self) -> Option<String> {
         match self {
-            Self::Softclock(_) | Self::SoftclockWoken | Self::SoftclockDeferred => {
+            Self::Softclock(_) | Self::SoftclockWoken | Self::SoftclockDeferred(_) => {
                 Some(env!("CARGO_PKG_VERSION").to_owned())
             }
             Self::Nginx => version(nginx::program(), "-v"),
@@ -105,11 +117,11 @@ impl ProxyKind {
             Self::SoftclockWoken => {
                 softclock::proxy_command(address, upstream, Mechanism::Epoll, Policy::Interrupt)
             }
-            Self::SoftclockDeferred => {
-                let bound = LatencyBound::default();
+            Self::SoftclockDeferred(mechanism) => {
+                let bound = LatencyBound::new(DEFERRED).expect("it is in the range");
                 let wakeups = Wakeups::Deferred;
                 let policy = Policy::Automatic { bound, wakeups };
-                softclock::proxy_command(address, upstream, Mechanism::Epoll, policy)
+                softclock::proxy_command(address, upstream, mechanism, policy)
             }
             Self::Nginx => nginx::proxy(address, upstream, descriptors, directory),
             Self::HaProxy => haproxy::proxy(address, upstream, descriptors, "", directory),
@@ -127,13 +139,17 @@ pub const BESIDE_PEERS: Comparison = Comparison {
             ProxyKind::OURS,
             ProxyKind::IO_URING,
             ProxyKind::SoftclockWoken,
-            ProxyKind::SoftclockDeferred,
+            ProxyKind::SoftclockDeferred(Mechanism::Epoll),
+            ProxyKind::SoftclockDeferred(Mechanism::IoUring),
         ];
         ours.map(ProxyKind::name).contains(&variant)
     },
     is_peer: |variant| !variant.starts_with("softclock"),
     better: |_| Some(Better::Less),
 };
+
+/// The longest time between looks of a proxy that defers its wake-ups.
+const DEFERRED: Duration = Duration::from_micros(500);
 
 /// The limit of descriptor numbers in `select`.
 const FD_SETSIZE: usize = 1024;

@@ -156,6 +156,10 @@ pub(super) fn proxy_command(
         .args(["proxy", &address.to_string(), &upstream.to_string()])
         .args(["--events", mechanism.name()])
         .args(["--signalling", &signalling.to_string()]);
+    if let Some(bound) = signalling.bound() {
+        let us = bound.as_ns() / 1_000;
+        command.args(["--signalling-latency", &us.to_string()]);
+    }
     Ok(command)
 }
 
