@@ -21,6 +21,7 @@ use softclock_bench::output::json::{self, Record};
 use softclock_bench::output::page::{self, Outcome};
 use softclock_bench::output::report::{Context, Experiment, Report};
 use softclock_bench::output::{file, measurements, svg, table};
+use softclock_bench::peers::runtimes::RuntimeServer;
 use softclock_bench::servers::{ServeOptions, proxy, serve};
 
 /// Measures the tables and figures of the papers on this machine, beside today's peers.
@@ -55,6 +56,9 @@ enum Command {
     /// Runs the server of `softclock proxy`, for experiments that need it in a separate process.
     #[command(hide = true)]
     Proxy(Proxy),
+    /// Runs a small server on an async runtime, for `embed/runtimes`.
+    #[command(hide = true)]
+    RuntimeServer(RuntimeServer),
     /// Sleeps and prints the lateness and the cost, for `soft-timers/sleep-precision`.
     #[command(hide = true)]
     Sleep(Sleep),
@@ -148,6 +152,9 @@ fn main() -> ExitCode {
         Command::Flows(flows) => flows.send().map_err(|error| failure(1, error.to_string())),
         Command::Serve(options) => serve(&options).map_err(|error| failure(1, error.to_string())),
         Command::Proxy(proxy) => proxy.execute(),
+        Command::RuntimeServer(server) => {
+            server.run().map_err(|error| failure(1, error.to_string()))
+        }
         Command::Sleep(Sleep { kind, order }) => {
             sleepers::sleep(kind, order).map_err(|error| failure(1, error.to_string()))
         }

@@ -5,6 +5,7 @@ use crate::output::report::Experiment;
 pub mod burst;
 mod cells;
 pub mod clocked_interrupts;
+pub mod embed;
 pub mod event_delivery;
 pub mod hostile;
 pub mod lrp;
@@ -62,6 +63,7 @@ pub const ALL: &[&Experiment] = &[
     &clocked_interrupts::latency::EXPERIMENT,
     &signalling::load::EXPERIMENT,
     &signalling::livelock::EXPERIMENT,
+    &embed::runtimes::EXPERIMENT,
     &wan::delay::EXPERIMENT,
     &burst::speed::EXPERIMENT,
     &serve::head::EXPERIMENT,

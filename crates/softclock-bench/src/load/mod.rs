@@ -6,10 +6,13 @@
 //!   was due, so slow phases are not left out because the client was waiting (coordinated omission).
 //! - **Cold** clients ([`cold`]) are connections that are held open and send nothing, or rarely a byte. They are spread
 //!   over processes, because of the limit of descriptors, and over addresses of the loopback interface.
+//!
+//! [`echo`] exchanges messages with servers that send them back.
 
 pub mod closed_loop;
 pub mod cold;
 mod command;
+pub mod echo;
 mod exchange;
 pub mod hot;
 pub mod open_loop;

@@ -3,3 +3,4 @@
 
 pub mod libevent;
 pub mod program;
+pub mod runtimes;

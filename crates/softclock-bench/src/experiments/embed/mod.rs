@@ -1,0 +1,3 @@
+//! `embed/…`: the library inside other programs, beside the libraries that they use today.
+
+pub mod runtimes;
