@@ -16,6 +16,13 @@ fn paced_datagrams_arrive() {
 }
 
 #[test]
+fn media_streams_arrive_whole() {
+    let output = run("media_sender");
+    let expected = "50 streams: 200 to 200 packets of each arrived, 0 were not sent";
+    assert!(output.contains(expected), "{output}");
+}
+
+#[test]
 fn a_paced_response_arrives_whole() {
     let output = run("paced_server");
     assert!(output.contains("2000000 bytes arrived"), "{output}");
