@@ -21,6 +21,7 @@ use softclock_bench::output::json::{self, Record};
 use softclock_bench::output::page::{self, Outcome};
 use softclock_bench::output::report::{Context, Experiment, Report};
 use softclock_bench::output::{file, measurements, svg, table};
+use softclock_bench::peers::media::MediaSender;
 use softclock_bench::peers::runtimes::RuntimeServer;
 use softclock_bench::servers::{ServeOptions, proxy, serve};
 
@@ -59,6 +60,9 @@ enum Command {
     /// Runs a small server on an async runtime, for `embed/runtimes`.
     #[command(hide = true)]
     RuntimeServer(RuntimeServer),
+    /// Sends media streams, for `embed/media`.
+    #[command(hide = true)]
+    MediaSender(MediaSender),
     /// Sleeps and prints the lateness and the cost, for `soft-timers/sleep-precision`.
     #[command(hide = true)]
     Sleep(Sleep),
@@ -155,6 +159,7 @@ fn main() -> ExitCode {
         Command::RuntimeServer(server) => {
             server.run().map_err(|error| failure(1, error.to_string()))
         }
+        Command::MediaSender(sender) => sender.run().map_err(|error| failure(1, error.to_string())),
         Command::Sleep(Sleep { kind, order }) => {
             sleepers::sleep(kind, order).map_err(|error| failure(1, error.to_string()))
         }

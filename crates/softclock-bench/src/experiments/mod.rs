@@ -64,6 +64,7 @@ pub const ALL: &[&Experiment] = &[
     &signalling::load::EXPERIMENT,
     &signalling::livelock::EXPERIMENT,
     &embed::runtimes::EXPERIMENT,
+    &embed::media::EXPERIMENT,
     &wan::delay::EXPERIMENT,
     &burst::speed::EXPERIMENT,
     &serve::head::EXPERIMENT,

@@ -5,6 +5,7 @@ pub mod busy_server;
 pub mod frames;
 pub mod hostile;
 pub mod lrp;
+pub mod media;
 pub mod proxy_stage;
 pub mod readiness;
 pub mod signalling;

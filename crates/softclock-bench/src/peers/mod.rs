@@ -2,5 +2,6 @@
 //! [`servers`](crate::servers).
 
 pub mod libevent;
+pub mod media;
 pub mod program;
 pub mod runtimes;

@@ -4,8 +4,8 @@ mod compio;
 mod glommio;
 mod monoio;
 mod smol;
-mod softclock;
-mod tokio;
+pub(super) mod softclock;
+pub(super) mod tokio;
 
 use std::convert::Infallible;
 use std::io;
@@ -114,15 +114,11 @@ pub struct RuntimeServer {
 
 impl RuntimeServer {
     fn command(&self) -> io::Result<Command> {
-        let word = |value: Option<clap::builder::PossibleValue>| {
-            let value = value.expect("no value is skipped");
-            value.get_name().to_owned()
-        };
         let mut command = Command::new(std::env::current_exe()?);
         command.args([
             "runtime-server".to_owned(),
-            word(self.runtime.to_possible_value()),
-            word(self.service.to_possible_value()),
+            word(self.runtime),
+            word(self.service),
             self.address.to_string(),
         ]);
         Ok(command)
@@ -148,6 +144,12 @@ impl RuntimeServer {
             (_, Service::Hello) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
+}
+
+/// Returns the word of a value among arguments.
+pub(super) fn word(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value().expect("no value is skipped");
+    value.get_name().to_owned()
 }
 
 async fn answer(_request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {

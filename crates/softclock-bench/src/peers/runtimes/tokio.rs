@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use ::tokio::io::{AsyncReadExt, AsyncWriteExt};
 use ::tokio::net::{TcpListener, TcpStream};
-use ::tokio::runtime::Builder;
+use ::tokio::runtime::{Builder, Runtime};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -13,7 +13,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use super::{BUFFER, answer};
 
 pub(super) fn echo(address: SocketAddr) -> io::Result<()> {
-    serve(address, |mut stream| async move {
+    runtime()?.block_on(accept_echo(address))
+}
+
+/// Serves echo to all connections.
+pub(in crate::peers) async fn accept_echo(address: SocketAddr) -> io::Result<()> {
+    accept(address, |mut stream| async move {
         let mut buffer = vec![0; BUFFER];
         loop {
             let length = stream.read(&mut buffer).await?;
@@ -23,28 +28,30 @@ pub(super) fn echo(address: SocketAddr) -> io::Result<()> {
             stream.write_all(&buffer[..length]).await?;
         }
     })
+    .await
 }
 
 pub(super) fn hello(address: SocketAddr) -> io::Result<()> {
-    serve(address, |stream| async move {
+    runtime()?.block_on(accept(address, |stream| async move {
         let mut server = http1::Builder::new();
         server.timer(TokioTimer::new());
         let connection = server.serve_connection(TokioIo::new(stream), service_fn(answer));
         connection.await.map_err(io::Error::other)
-    })
+    }))
 }
 
-fn serve<F>(address: SocketAddr, connection: impl Fn(TcpStream) -> F) -> io::Result<()>
+fn runtime() -> io::Result<Runtime> {
+    Builder::new_current_thread().enable_all().build()
+}
+
+async fn accept<F>(address: SocketAddr, connection: impl Fn(TcpStream) -> F) -> io::Result<()>
 where
     F: Future<Output = io::Result<()>> + Send + 'static,
 {
-    let runtime = Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(async {
-        let listener = TcpListener::bind(address).await?;
-        loop {
-            let (stream, _) = listener.accept().await?;
-            stream.set_nodelay(true)?;
-            ::tokio::spawn(connection(stream));
-        }
-    })
+    let listener = TcpListener::bind(address).await?;
+    loop {
+        let (stream, _) = listener.accept().await?;
+        stream.set_nodelay(true)?;
+        ::tokio::spawn(connection(stream));
+    }
 }
