@@ -39,7 +39,7 @@ enum Command {
     List,
     /// Runs experiments and prints their results: the paper's, softclock's and the peers' numbers, with their spread.
     Run(Run),
-    /// Runs all experiments and writes an HTML page: tables, charts, environment and spread.
+    /// Runs experiments, all by default, and writes an HTML page: tables, charts, environment and spread.
     Report(Page),
     /// Writes the Markdown pages of results, and the chart of the README, from the JSON files of earlier runs.
     Pages(Pages),
@@ -77,7 +77,7 @@ struct Run {
     #[arg(long)]
     smoke: bool,
     /// Rounds, in which the subjects take turns, of `soft-timers/table-12` and most experiments in
-    /// `clocked-interrupts/`, `hostile/`, `lrp/`, `pspacer/`, `signalling/`, `tcp/` and `wan/` [default: each
+    /// `clocked-interrupts/`, `embed/`, `hostile/`, `lrp/`, `pspacer/`, `signalling/`, `tcp/` and `wan/` [default: each
     /// experiment's own]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
@@ -100,6 +100,9 @@ struct Page {
     /// Directory of the page index.html; created if missing.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
+    /// Names as `list` shows them, or groups such as `soft-timers/`.
+    #[arg(value_name = "NAME", default_value = "all")]
+    names: Vec<String>,
     /// Runs the smallest sizes, which checks that the experiments work; the numbers mean nothing.
     #[arg(long)]
     smoke: bool,
@@ -246,17 +249,17 @@ impl Run {
 }
 
 impl Page {
-    /// Runs all experiments. One that fails is reported on the page, and by the exit status at the end.
+    /// Runs the experiments. One that fails is reported on the page, and by the exit status at the end.
     fn execute(&self) -> Result<(), Failure> {
+        let chosen = choose(&self.names, experiments::ALL)?;
         let path = self.directory.join("index.html");
         fs::create_dir_all(&self.directory)
             .and_then(|()| file::probe(&path))
             .map_err(|error| file_failure(&path, &error))?;
         let environment = Environment::detect();
         let mut outcomes = Vec::new();
-        let all = experiments::ALL;
-        for (index, experiment) in all.iter().enumerate() {
-            eprintln!("[{}/{}] {}", index + 1, all.len(), experiment.name);
+        for (index, experiment) in chosen.iter().enumerate() {
+            eprintln!("[{}/{}] {}", index + 1, chosen.len(), experiment.name);
             outcomes.push(outcome(experiment, &Context::new(self.smoke)));
             // Written after each experiment, so that an interrupted run leaves the results so far.
             save_file(&path, &page::document(&environment, &outcomes, self.smoke))?;
