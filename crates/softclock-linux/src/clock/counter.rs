@@ -61,7 +61,7 @@ const CURRENT_CLOCKSOURCE: &str =
 
 #[cfg(target_arch = "x86_64")]
 mod arch {
-    use core::arch::x86_64::{__cpuid, _mm_lfence, _rdtsc};
+    use core::arch::x86_64::{__cpuid, _mm_lfence, _rdtsc, CpuidResult};
 
     use super::Distrust;
 
@@ -69,12 +69,18 @@ mod arch {
 
     /// Checks that the counter runs at one rate in all power states: CPUID 0x8000_0007, EDX bit 8.
     pub(super) fn check() -> Result<(), Distrust> {
-        let highest = __cpuid(0x8000_0000).eax;
-        if highest >= 0x8000_0007 && __cpuid(0x8000_0007).edx & (1 << 8) != 0 {
+        let highest = cpuid(0x8000_0000).eax;
+        if highest >= 0x8000_0007 && cpuid(0x8000_0007).edx & (1 << 8) != 0 {
             Ok(())
         } else {
             Err(Distrust::NotInvariant)
         }
+    }
+
+    #[allow(unused_unsafe, reason = "the call is unsafe before Rust 1.94")]
+    fn cpuid(leaf: u32) -> CpuidResult {
+        // SAFETY: every x86_64 processor has CPUID.
+        unsafe { __cpuid(leaf) }
     }
 
     #[inline(always)]

@@ -475,7 +475,7 @@ fn prepare(umem: &Arc<Umem>) -> io::Result<(OwnedFd, Share, Rings)> {
 /// Tells the kernel of the memory, which belongs to this socket then.
 fn register(socket: &OwnedFd, umem: &Umem) -> io::Result<()> {
     let region = XdpUmemReg {
-        addr: umem.memory.start.expose_provenance().get() as u64,
+        addr: umem.memory.start.as_ptr().expose_provenance() as u64,
         len: umem.memory.bytes as u64,
         chunk_size: umem::CHUNK_BYTES as u32,
         headroom: 0,

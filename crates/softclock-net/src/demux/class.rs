@@ -130,7 +130,7 @@ fn classify_v6(packet: &[u8]) -> Result<Class, DropReason> {
         return Ok(Class::Fragment);
     };
     let (source, destination) = addresses.split_at(16);
-    let address = |bytes: &[u8]| bytes.first_chunk().copied().map(Ipv6Addr::from_octets);
+    let address = |bytes: &[u8]| bytes.first_chunk::<16>().copied().map(Ipv6Addr::from);
     let (Some(source), Some(destination)) = (address(source), address(destination)) else {
         return Err(DropReason::TooShort);
     };

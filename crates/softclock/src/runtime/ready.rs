@@ -55,7 +55,12 @@ impl<T> Ready<T> {
         }
         // Due tasks come first, but one other runs after every few of them.
         let turn_of_due = self.in_a_row < DUE_IN_A_ROW || self.others.is_empty();
-        match self.due.pop_front_if(|_| turn_of_due) {
+        let due = if turn_of_due {
+            self.due.pop_front()
+        } else {
+            None
+        };
+        match due {
             Some(task) => {
                 self.in_a_row += 1;
                 Some(task)

@@ -34,14 +34,14 @@ impl Ancillary {
         match (level, kind) {
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 let address =
-                    array(data, PKTINFO_ADDRESS).map(|bytes| Ipv4Addr::from_octets(bytes).into());
+                    array(data, PKTINFO_ADDRESS).map(|bytes: [u8; 4]| Ipv4Addr::from(bytes).into());
                 // An IPv6 socket may have both kinds. The mapped address is like that of the sender.
                 let mapped = self.destination.filter(IpAddr::is_ipv6);
                 self.destination = mapped.or(address).or(self.destination);
             }
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
-                let address =
-                    array(data, PKTINFO6_ADDRESS).map(|bytes| Ipv6Addr::from_octets(bytes).into());
+                let address = array(data, PKTINFO6_ADDRESS)
+                    .map(|bytes: [u8; 16]| Ipv6Addr::from(bytes).into());
                 self.destination = address.or(self.destination);
             }
             // One byte for IPv4, and an integer for IPv6. The latter's lowest byte is the traffic class.
@@ -92,11 +92,14 @@ pub(super) fn address(name: &[u8]) -> Option<SocketAddr> {
     let port = u16::from_be_bytes(array(name, offset_of!(libc::sockaddr_in, sin_port))?);
     match family {
         libc::AF_INET => {
-            let ip = Ipv4Addr::from_octets(array(name, offset_of!(libc::sockaddr_in, sin_addr))?);
+            let ip = Ipv4Addr::from(array::<4>(name, offset_of!(libc::sockaddr_in, sin_addr))?);
             Some((ip, port).into())
         }
         libc::AF_INET6 => {
-            let ip = Ipv6Addr::from_octets(array(name, offset_of!(libc::sockaddr_in6, sin6_addr))?);
+            let ip = Ipv6Addr::from(array::<16>(
+                name,
+                offset_of!(libc::sockaddr_in6, sin6_addr),
+            )?);
             let flow = array(name, offset_of!(libc::sockaddr_in6, sin6_flowinfo))?;
             let scope = array(name, offset_of!(libc::sockaddr_in6, sin6_scope_id))?;
             let [flow, scope] = [flow, scope].map(u32::from_ne_bytes);
