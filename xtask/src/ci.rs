@@ -5,7 +5,9 @@ use std::process::ExitCode;
 use crate::command::{cargo, output, run};
 use crate::counts::Counts;
 use crate::steps::{Outcome, Steps};
-use crate::{boundaries, features, fuzz, go_programs, no_os, own_stack, packages, paths, test};
+use crate::{
+    boundaries, features, fuzz, go_programs, no_os, own_stack, packages, paths, publish, test,
+};
 
 /// Runs every check and the tests, in one target directory and with the same flags throughout, so
 /// that nothing is compiled twice.
@@ -19,11 +21,16 @@ pub(crate) fn task() -> ExitCode {
     );
     steps.run("no path of a build machine", paths::absolute_paths);
     steps.run("licences and bans", deny);
+    steps.run("crates can be packed", publish::packages);
     steps.run("clippy", clippy);
     steps.run("fuzz targets compile", fuzz::targets_compile);
     steps.run("rustdoc", rustdoc);
     steps.run("core, wire and net: no operating system", no_os::without_os);
     steps.run("type check for aarch64", no_os::other_processor);
+    steps.run(
+        "libraries with the Rust that they state",
+        publish::lowest_rust,
+    );
     steps.run("packages", packages::install_missing);
     steps.run("programs in Go", go_programs::install_missing);
     let mut counts = Counts::default();

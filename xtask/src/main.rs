@@ -16,6 +16,7 @@ mod no_os;
 mod own_stack;
 mod packages;
 mod paths;
+mod publish;
 mod source;
 mod steps;
 mod test;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         "boundaries" if rest.is_empty() => ci::boundaries_task(),
         "bench" => bench(rest),
         "instructions" if !rest.is_empty() => instructions::task(rest),
+        "publish-check" if rest.is_empty() => publish::task(),
         "dist" if rest.is_empty() => dist::task(),
         "deb" => deb::task(rest),
         "help" | "-h" | "--help" => {
@@ -95,6 +97,9 @@ cargo xtask bench [NAME…]     Measures: lists the experiments, or runs those n
 cargo xtask instructions PROGRAM…
                               Counts what a request costs `serve` and `proxy` of each softclock
                               program, under valgrind, to compare versions.
+cargo xtask publish-check     Builds every crate from its package, the libraries with the oldest
+                              Rust that they allow, and compares their interface with the first
+                              release (by cargo-semver-checks).
 cargo xtask dist              Builds the release, and its manual and completions in target/dist.
 cargo xtask deb [--binary PATH]
                               A Debian package in target/debian, of the release or of PATH.

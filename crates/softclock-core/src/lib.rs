@@ -45,3 +45,7 @@ pub use trace::TriggerTrace;
 pub use trigger::{StateStatistics, TriggerState, TriggerStatistics};
 pub use units::Rate;
 pub use wheel::{TimerKey, TimerWheel};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+pub struct Readme;

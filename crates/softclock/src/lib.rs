@@ -353,6 +353,10 @@ fn after_ticks(ticks: u64) -> Instant {
     now().add_ns(ns)
 }
 
-#[doc = include_str!("../../../README.md")]
+#[doc = include_str!("../README.md")]
 #[cfg(doctest)]
 pub struct Readme;
+
+#[doc = include_str!("../../../README.md")]
+#[cfg(doctest)]
+pub struct ProjectReadme;
