@@ -1,7 +1,8 @@
 //! The runtime: an event loop with tasks, soft events and sockets, one per thread.
 //!
 //! - `inner`: the state of a thread's runtime, and the steps of a trigger state.
-//! - `turn`: the loop: trigger, run tasks, receive, sleep.
+//! - `turn`: the loop: trigger, run tasks, receive.
+//! - `receive`: its last step: receive events, or rest until there is one.
 //! - `soft_events`: soft events and the restricted context of their handlers.
 //! - `task`: tasks and their handles.
 //! - `ready`: the order in which woken tasks run.
@@ -20,6 +21,7 @@ pub(crate) mod inner;
 mod kernel_events;
 pub(crate) mod mailbox;
 mod ready;
+mod receive;
 pub(crate) mod soft_events;
 pub(crate) mod sources;
 pub(crate) mod statistics;

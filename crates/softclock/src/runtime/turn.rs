@@ -1,4 +1,4 @@
-//! The runtime's loop: trigger, run tasks, receive, sleep.
+//! The runtime's loop: trigger, run tasks, receive.
 
 use std::future::Future;
 use std::pin::pin;
@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use softclock_core::signalling::Wait;
-use softclock_core::{Clock, IdleStep, Instant, SourceId, TriggerState};
+use softclock_core::{Clock, Instant, SourceId, TriggerState};
 use softclock_linux::clock::cpu_time_ns;
 use softclock_linux::readiness::{BATCH, ReadyEvent, Timeout, Token};
 
 use super::inner::{CALLS_PER_POLL, Inner};
 use super::mailbox::Mailbox;
+use super::receive::arrivals;
 
 impl Inner {
     /// Runs the loop until `future` completes.
@@ -215,195 +215,6 @@ impl Inner {
         woken.drain(..).for_each(Waker::wake);
     }
 
-    fn receive(&self, events: &mut Vec<ReadyEvent>, main_woken: bool) {
-        self.counts.turns.set(self.counts.turns.get() + 1);
-        self.clock.resync_if_due(self.timers.borrow().last_check());
-        if self.has_work(main_woken) {
-            return self.look_aside(events);
-        }
-        match self.before_wait() {
-            Wait::Refused => self.look_aside(events),
-            Wait::Until(look) => self.rest(Some(look), events),
-            Wait::UntilInterrupt => self.rest(None, events),
-        }
-    }
-
-    fn has_work(&self, main_woken: bool) -> bool {
-        main_woken
-            || !self.ready.borrow().is_empty()
-            || !self.deferred.borrow().is_empty()
-            || !self.turn_end.borrow().is_empty()
-            || self.mailbox.is_posted()
-            || self.timeouts.has_work()
-    }
-
-    /// Asks the queues whether the thread may wait. A wait may consist of several blocks and spins: it lasts until
-    /// there is work.
-    fn before_wait(&self) -> Wait {
-        let each_turn = self.each_turn.borrow();
-        if each_turn.is_empty() {
-            return Wait::UntilInterrupt;
-        }
-        self.is_waiting.set(true);
-        let now = self.clock.now();
-        let waits = each_turn.iter().map(|queue| queue.before_wait(now));
-        waits.fold(Wait::UntilInterrupt, Wait::and)
-    }
-
-    /// If there is work, ends the wait of the queues that [`before_wait`](Self::before_wait) has asked.
-    fn end_wait(&self, main_woken: bool) {
-        if self.is_waiting.get() && self.has_work(main_woken) {
-            self.is_waiting.set(false);
-            let now = self.clock.now();
-            let each_turn = self.each_turn.borrow();
-            each_turn.iter().for_each(|queue| queue.after_wait(now));
-        }
-    }
-
-    /// Checks the kernel for events while there is work, unless the last check is recent: a check costs more than a
-    /// short task. With io_uring it costs that only if events are there, which is usual under load, and then it pays
-    /// to wait until one system call returns several.
-    fn look_aside(&self, events: &mut Vec<ReadyEvent>) {
-        events.clear();
-        // The time of the last trigger state saves a reading of the clock.
-        let now = self.last_trigger();
-        if !self.kernel_events.is_due(now, self.looked.get()) {
-            return;
-        }
-        if self.poller.borrow_mut().is_pending() {
-            self.poll_sources(Timeout::Now, events);
-            self.trigger(TriggerState::SystemCall);
-            self.on_looked(events);
-        } else {
-            self.kernel_events.on_look(now, 0, false);
-        }
-    }
-
-    /// Records a look at the kernel. Call it after a trigger state, whose time it takes.
-    fn on_looked(&self, events: &[ReadyEvent]) {
-        let now = self.last_trigger();
-        self.looked.set(now);
-        let has_more = self.poller.borrow_mut().may_have_left(events.len());
-        self.kernel_events.on_look(now, arrivals(events), has_more);
-    }
-
-    fn last_trigger(&self) -> Instant {
-        self.timers.borrow().last_check()
-    }
-
-    /// Halts, blocks or spins by the idle rule, as there is no work; until `look` at the latest, the time to look at a
-    /// queue without interrupts. No spin precedes a look: policies leave room for the lateness of a blocking wait.
-    fn rest(&self, look: Option<Instant>, events: &mut Vec<ReadyEvent>) {
-        let now = self.clock.now();
-        let due = self.next_due();
-        let look = look.filter(|look| due.is_none_or(|due| *look < due));
-        let is_exact = self.is_exact();
-        let mut idle = self.idle.borrow_mut();
-        let step = match (look, is_exact) {
-            (Some(look), _) => idle.next_rough_step(now, Some(look)),
-            (None, true) => idle.next_step(now, due),
-            (None, false) => idle.next_rough_step(now, due),
-        };
-        drop(idle);
-        self.spinning.set(step == IdleStep::Spin);
-        let block = match step {
-            IdleStep::Spin => return self.spin(events),
-            IdleStep::Halt => None,
-            IdleStep::Block(time) => Some(now + time),
-        };
-        let masked = self.kernel_events.before_wait(now, look.or(due));
-        let until = [masked, block].into_iter().flatten().min();
-        let is_limited = look.is_some() || is_exact || until != block;
-        match (masked, until) {
-            // Not with a stack: a frame may have to end the wait.
-            (Some(_), Some(until)) if self.each_turn.borrow().is_empty() => {
-                self.sleep(now, until, events);
-            }
-            _ => self.block(now, until, is_limited, events),
-        }
-        self.trigger(TriggerState::Idle);
-        let is_woken = masked.is_none() && arrivals(events) > 0;
-        (self.kernel_events).after_wait(self.last_trigger(), is_woken);
-        self.on_looked(events);
-    }
-
-    /// Sleeps, and then checks the kernel.
-    fn sleep(&self, now: Instant, until: Instant, events: &mut Vec<ReadyEvent>) {
-        if until > now {
-            self.alarms.disarm_for_idle();
-            std::thread::sleep(until.since(now));
-            self.clock.resync_after_wait();
-            let woken = self.clock.now();
-            self.on_blocked(woken.since(now));
-            self.idle.borrow_mut().on_timed_out(until, woken);
-        }
-        self.poll_sources(Timeout::Now, events);
-    }
-
-    /// Checks the kernel without blocking, as a step of a spin.
-    fn spin(&self, events: &mut Vec<ReadyEvent>) {
-        self.poll_sources(Timeout::Now, events);
-        if !events.is_empty() {
-            self.spinning.set(false);
-            self.idle.borrow_mut().on_found();
-        }
-        self.trigger(TriggerState::Idle);
-        self.on_looked(events);
-    }
-
-    fn block(
-        &self,
-        now: Instant,
-        until: Option<Instant>,
-        is_exact: bool,
-        events: &mut Vec<ReadyEvent>,
-    ) {
-        // A post from another thread before this point cancels the block; a later one wakes it.
-        if !self.mailbox.announce_block() {
-            return self.poll_sources(Timeout::Now, events);
-        }
-        // The wait itself ends in time for pending events: an alarm would only interrupt it.
-        self.alarms.disarm_for_idle();
-        let timeout = match until {
-            None => Timeout::Never,
-            Some(until) if is_exact => Timeout::After(until.since(now)),
-            Some(until) => {
-                let mut timer = self.far_timer.borrow_mut();
-                timer.timeout(now, until, &mut self.poller.borrow_mut())
-            }
-        };
-        // The thread was away: correct the clock, and learn how late the wait returned.
-        self.poll_sources(timeout, events);
-        self.mailbox.end_block();
-        self.clock.resync_after_wait();
-        let woken = self.clock.now();
-        self.on_blocked(woken.since(now));
-        let Some(until) = until else { return };
-        // Only a wait that ended by its own time limit shows how late such waits return.
-        if !events.is_empty() {
-            self.far_timer.borrow_mut().on_interrupted(until);
-        } else if timeout != Timeout::Never {
-            self.idle.borrow_mut().on_timed_out(until, woken);
-        }
-    }
-
-    fn end_spin(&self) {
-        if self.spinning.take() {
-            self.idle.borrow_mut().settle(self.clock.now());
-        }
-    }
-
-    /// Not inlined, so that profiles show it under its name, as for [`wake_for`](Self::wake_for)
-    /// (`event-delivery/table-2`).
-    #[inline(never)]
-    fn poll_sources(&self, timeout: Timeout, events: &mut Vec<ReadyEvent>) {
-        // `build` has checked that the wait works. Without events, the loop could never continue.
-        let waited = self.poller.borrow_mut().wait(timeout, events);
-        if let Err(error) = waited {
-            panic!("cannot wait for events: {error}");
-        }
-    }
-
     #[inline(never)]
     fn wake_for(&self, events: &[ReadyEvent], woken: &mut Vec<Waker>) {
         if events.is_empty() {
@@ -422,12 +233,6 @@ impl Inner {
         drop(sources);
         woken.drain(..).for_each(Waker::wake);
     }
-}
-
-/// The number of events other than those of the loop's timer, and messages of other threads.
-fn arrivals(events: &[ReadyEvent]) -> usize {
-    let is_arrival = |event: &&ReadyEvent| !matches!(event.token, Token::WAKEUP | Token::TIMER);
-    events.iter().filter(is_arrival).count()
 }
 
 /// The waker of the future that `block_on` runs.
