@@ -52,16 +52,18 @@ impl IdleRule {
     pub fn new(cap: f64) -> Self {
         Self {
             margin_ns: START_MARGIN_NS,
-            cap: if cap.is_finite() {
-                cap.clamp(0.0, 1.0)
-            } else {
-                0.0
-            },
+            cap: share(cap),
             credit_ns: 0,
             credited: None,
             spinning_since: None,
             spun_ns: 0,
         }
+    }
+
+    /// Changes the share of the time for which the rule spins at most; it counts from the last
+    /// [`settle`](Self::settle) on.
+    pub fn set_cap(&mut self, cap: f64) {
+        self.cap = share(cap);
     }
 
     /// Returns the next step at `now`, with the next event due at `next_due`, if any is pending.
@@ -128,6 +130,15 @@ impl IdleRule {
     /// Returns the time spent spinning so far.
     pub const fn spun(&self) -> Duration {
         Duration::from_nanos(self.spun_ns)
+    }
+}
+
+/// Limits a share to 0 to 1; those that are no number count as 0.
+fn share(cap: f64) -> f64 {
+    if cap.is_finite() {
+        cap.clamp(0.0, 1.0)
+    } else {
+        0.0
     }
 }
 

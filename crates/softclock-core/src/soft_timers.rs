@@ -147,8 +147,14 @@ impl<T> SoftTimers<T> {
 
     /// Creates a facility without events at the time `start`. `backup_period` is the X of the bound.
     pub fn new(start: Instant, backup_period: Duration) -> Self {
+        Self::with_capacity(start, backup_period, 0)
+    }
+
+    /// Like [`new`](Self::new), with memory for `capacity` pending events. Scheduling allocates only if more are
+    /// pending.
+    pub fn with_capacity(start: Instant, backup_period: Duration, capacity: usize) -> Self {
         Self {
-            events: TimerWheel::new(),
+            events: TimerWheel::with_capacity(capacity),
             next_due: Instant::FAR_FUTURE,
             exact: 0,
             backup_period,
@@ -244,11 +250,18 @@ impl<T> SoftTimers<T> {
         state: TriggerState,
         now: Instant,
     ) -> Option<Due<T>> {
+        self.on_trigger_after(before, state, now);
+        self.next_overdue(state, now)
+    }
+
+    /// Counts a trigger state at `now` and fires nothing, for callers that take its events by
+    /// [`next_overdue`](Self::next_overdue) alone. The preceding trigger state was at `before`.
+    #[inline]
+    pub fn on_trigger_after(&mut self, before: Instant, state: TriggerState, now: Instant) {
         self.triggers.on_trigger_after(before, state, now);
         if let Some(trace) = &mut self.trace {
             trace.record(state, now);
         }
-        self.next_overdue(state, now)
     }
 
     /// Returns one more event that is due at this trigger state. Does a bounded amount of work: if it returns `None`

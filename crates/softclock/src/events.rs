@@ -37,10 +37,12 @@ use std::time::{Duration, Instant};
 
 pub use softclock_core::{Delivery, Readiness, SourceEvent, SourceId};
 use softclock_core::{EventQueues, QueueId};
+use softclock_linux::clock::MinimalSlack;
 pub use softclock_linux::readiness::Mechanism;
 use softclock_linux::readiness::{BATCH, Poller, ReadyEvent, Timeout, Token, current_state};
 
-/// The event queue of one thread.
+/// The event queue of one thread. It keeps the thread's timer slack at 1 ns, so that waits with a time limit end on
+/// time.
 ///
 /// # Example
 /// ```
@@ -79,6 +81,7 @@ struct Shared {
     queue: QueueId,
     poller: RefCell<Poller>,
     arrived: RefCell<Vec<ReadyEvent>>,
+    _slack: MinimalSlack,
 }
 
 /// A descriptor in an [`EventQueue`]. Dropping it ends its events and drops the descriptor.
@@ -118,6 +121,7 @@ impl EventQueue {
                 queue,
                 poller: RefCell::new(poller),
                 arrived: RefCell::new(Vec::with_capacity(BATCH)),
+                _slack: MinimalSlack::of_this_thread(),
             }),
         }
     }

@@ -48,6 +48,7 @@
 //! - [`fs`]: reads files without blocking the loop; [`output`] writes files, pipes and terminals off the loop.
 //! - [`signal`] and [`Descriptor`]: signals and other descriptors as events of the loop.
 //! - [`events`]: explicit event delivery for a thread that has its own loop and needs no runtime.
+//! - [`embed`]: soft timers for such a thread, by any mechanism.
 //! - [`alarm`]: handlers with a guaranteed bound on their lateness, which may run inside a signal handler.
 //! - [`statistics`]: counts of trigger states and histograms of lateness, to see how well timers do in your program.
 //!
@@ -78,6 +79,7 @@
 pub mod alarm;
 mod blocking;
 mod descriptor;
+pub mod embed;
 pub mod events;
 pub mod fs;
 #[cfg(feature = "futures-io")]

@@ -37,6 +37,17 @@ fn threads_share_a_port() {
     assert_eq!(served, 20, "{output}");
 }
 
+#[test]
+fn timers_fire_in_loops_of_the_program() {
+    for example in ["timers_events", "timers_mio", "timers_epoll"] {
+        let output = run(example);
+        assert!(output.contains("1000 datagrams"), "{example}: {output}");
+        let source = format!("{}/examples/{example}.rs", env!("CARGO_MANIFEST_DIR"));
+        let source = std::fs::read_to_string(source).expect("the example's source");
+        assert!(source.lines().count() < 40, "{example} is short");
+    }
+}
+
 fn run(example: &str) -> String {
     let output = Command::new(env!("CARGO"))
         .args(["run", "--quiet", "--example", example])

@@ -20,6 +20,25 @@ pub struct TimerKey {
     generation: NonZeroU32,
 }
 
+impl TimerKey {
+    /// Returns the key as a number, for interfaces that pass numbers. It is never 0.
+    pub const fn to_bits(self) -> u64 {
+        (self.generation.get() as u64) << 32 | self.index as u64
+    }
+
+    /// Returns the key whose [`to_bits`](Self::to_bits) is `bits`. A number from elsewhere may be the key of any event;
+    /// one that can be no key gives `None`.
+    pub const fn from_bits(bits: u64) -> Option<Self> {
+        match NonZeroU32::new((bits >> 32) as u32) {
+            Some(generation) => Some(Self {
+                index: bits as u32,
+                generation,
+            }),
+            None => None,
+        }
+    }
+}
+
 const _: () = assert!(size_of::<TimerKey>() == 8);
 const _: () = assert!(size_of::<Option<TimerKey>>() == 8);
 

@@ -465,3 +465,14 @@ fn drops_what_is_pending() {
     drop(wheel);
     assert_eq!(alloc::rc::Rc::strong_count(&value), 1);
 }
+
+#[test]
+fn keys_are_numbers_too() {
+    let mut wheel = TimerWheel::new();
+    let key = wheel.schedule(Instant::from_ns(5), "value");
+    assert_eq!(TimerKey::from_bits(key.to_bits()), Some(key));
+    assert_eq!(TimerKey::from_bits(0), None);
+    let foreign = TimerKey::from_bits(u64::MAX).expect("it could be one");
+    assert_eq!(wheel.cancel(foreign), None);
+    assert_eq!(wheel.cancel(key), Some("value"));
+}

@@ -3,8 +3,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use softclock_core::Histogram;
 use softclock_core::histogram::{BUCKETS, bucket_of};
+use softclock_core::{Histogram, TriggerState, TriggerStatistics};
 
 use super::safe::FiredBy;
 
@@ -34,6 +34,16 @@ pub struct AlarmStats {
     pub early_ns: u64,
     /// The current period of the backup timer, in nanoseconds; [`u64::MAX`] if it is off.
     pub backup_period_ns: u64,
+}
+
+impl AlarmStats {
+    /// Adds the signals and the handlers that they fired to the trigger states that the thread has counted, which do
+    /// not include them.
+    pub fn add_to(&self, triggers: &mut TriggerStatistics) {
+        let [_, by_backup, by_deadline] = &self.fired;
+        triggers.add(TriggerState::Backup, &self.backups, by_backup);
+        triggers.add(TriggerState::Deadline, &self.deadline_alarms, by_deadline);
+    }
 }
 
 /// A [`Histogram`] to which both a signal handler and the code that it interrupts add, never at the same time.

@@ -22,6 +22,7 @@ mod calibration;
 mod conversion;
 mod counter;
 mod kernel;
+mod minimal_slack;
 mod run_time;
 mod source;
 
@@ -37,6 +38,7 @@ pub(crate) use conversion::Conversion;
 use conversion::mult_of;
 pub use counter::Counter;
 pub use kernel::{cpu_time_ns, monotonic_ns, set_timer_slack_ns, tick_ns};
+pub use minimal_slack::MinimalSlack;
 pub use run_time::RunTime;
 pub use source::{ClockSource, Distrust};
 

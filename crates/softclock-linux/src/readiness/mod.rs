@@ -29,6 +29,7 @@ mod poller;
 mod registrations;
 mod select;
 mod state;
+mod timerfd;
 mod wait_timer;
 mod wakeup;
 
@@ -39,6 +40,7 @@ pub use mechanism::{Mechanism, UnknownMechanism};
 pub use poller::Poller;
 pub use softclock_core::Readiness;
 pub use state::current_state;
+pub use timerfd::TimerFd;
 pub use wait_timer::WaitTimer;
 pub use wakeup::Wakeup;
 

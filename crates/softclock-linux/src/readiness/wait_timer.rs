@@ -1,15 +1,10 @@
 //! A timer that ends waits, for programs whose waits are mostly ended by events.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::time::Duration;
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
-
-use super::{LONGEST, Poller, Readiness, Token};
+use super::{Poller, Readiness, TimerFd, Token};
 
 /// A timer that ends a wait of a [`Poller`] when it is due, no matter how many waits there are until then.
 ///
@@ -17,7 +12,7 @@ use super::{LONGEST, Poller, Readiness, Token};
 /// comes first. Both may program the processor's timer, which costs about 1 us per wait in a virtual machine. This
 /// timer is set only once.
 #[derive(Debug)]
-pub struct WaitTimer(OwnedFd);
+pub struct WaitTimer(TimerFd);
 
 impl WaitTimer {
     /// Creates a timer that is not set, and adds it to `poller`. Its events carry [`Token::TIMER`].
@@ -27,26 +22,16 @@ impl WaitTimer {
     /// # Errors
     /// Returns EMFILE or ENFILE if descriptors have run out.
     pub fn new(poller: &mut Poller) -> io::Result<Self> {
-        let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
-        let timerfd = timerfd_create(TimerfdClockId::Monotonic, flags)?;
-        poller.add_for_reading(timerfd.as_fd(), Token::TIMER)?;
-        Ok(Self(timerfd))
+        let timer = TimerFd::new()?;
+        poller.add_for_reading(timer.as_fd(), Token::TIMER)?;
+        Ok(Self(timer))
     }
 
     /// Sets the timer: the wait that is in progress after `time` returns an event. Replaces the time that was set
     /// before, whose event may still come. One system call.
     pub fn set(&self, time: Duration, poller: &mut Poller) {
-        let once = Itimerspec {
-            it_interval: Timespec::default(),
-            // Zero would disarm the timer.
-            it_value: Timespec::try_from(time.clamp(SHORTEST, LONGEST)).expect("a century fits"),
-        };
-        let result = timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once);
-        debug_assert!(result.is_ok(), "{result:?}");
-        // Setting a timerfd discards an expiration that was not read, so the timer has nothing to read until it is due.
+        self.0.set(time);
+        // Setting it has discarded an expiration, so the timer has nothing to read until it is due.
         poller.rearm(self.0.as_fd(), Readiness::READABLE);
     }
 }
-
-/// The shortest time that arms the timer.
-const SHORTEST: Duration = Duration::from_nanos(1);

@@ -27,9 +27,11 @@ pub mod udp;
 pub mod unix;
 
 mod common;
+mod connected;
 mod sendfile;
 
 pub(crate) use common::NEW_SOCKET;
 
 pub use common::{local_addr, peer_addr, set_recv_buffer_bytes, set_send_buffer_bytes, take_error};
+pub use connected::{has_messages, send_now};
 pub use sendfile::sendfile;

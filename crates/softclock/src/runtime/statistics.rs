@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use softclock_core::time::saturating_ns;
-use softclock_core::{Clock, EventCounts, TriggerState, TriggerStatistics};
+use softclock_core::{Clock, EventCounts, TriggerStatistics};
 use softclock_linux::alarm::AlarmStats;
 use softclock_linux::clock::{ClockSource, cpu_time_ns};
 use softclock_linux::readiness::Mechanism;
@@ -151,10 +151,7 @@ impl Inner {
         let alarms = self.alarms.stats();
         let poller = self.poller.borrow();
         let mut triggers = timers.triggers().clone();
-        // Handlers fired inside a signal handler are counted by the alarms, not by the timers.
-        let [_, by_backup, by_deadline] = &alarms.fired;
-        triggers.add(TriggerState::Backup, &alarms.backups, by_backup);
-        triggers.add(TriggerState::Deadline, &alarms.deadline_alarms, by_deadline);
+        alarms.add_to(&mut triggers);
         Statistics {
             clock: self.clock.source(),
             mechanism: poller.mechanism(),

@@ -13,6 +13,7 @@ use rustix::time::{
     timerfd_create, timerfd_settime,
 };
 
+use softclock::embed::LoopTimers;
 use softclock_core::{Clock, FireWindow, SoftTimers, TriggerState};
 use softclock_linux::clock::{ClockSource, Counter, ThreadClock};
 
@@ -110,6 +111,7 @@ fn operations() -> Result<Vec<Operation>, Box<dyn Error>> {
     operations.extend([
         Operation::new(THREAD_CLOCK, 5_000, now),
         Operation::new(SOFT_CHECK, 5_000, check),
+        Operation::new("LoopTimers::check", 5_000, loop_check()),
         Operation::new("clock_gettime", 2_000, || {
             black_box(clock_gettime(ClockId::Monotonic));
         }),
@@ -151,6 +153,16 @@ fn soft_check() -> impl FnMut() {
         let due = timers.check(TriggerState::SystemCall, clock.now());
         // Only the result's tag: copying the whole event to memory is no part of a caller's check.
         black_box(due.is_some());
+    }
+}
+
+/// Returns the work of a loop that has timers without a runtime.
+fn loop_check() -> impl FnMut() {
+    let mut timers = LoopTimers::new();
+    timers.schedule_after(Duration::from_secs(3600), 0_u64);
+    move || {
+        timers.check(TriggerState::SystemCall);
+        black_box(timers.next_overdue().is_some());
     }
 }
 
