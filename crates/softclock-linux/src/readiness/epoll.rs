@@ -55,6 +55,10 @@ impl Epoll {
         Ok(epoll::delete(&self.epoll, fd)?)
     }
 
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.epoll.try_clone()
+    }
+
     /// Sets how waits poll the devices of sockets.
     pub(super) fn set_busy_poll(&self, to: BusyPoll) -> io::Result<()> {
         busy_poll::epoll::set(self.epoll.as_fd(), to)

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use super::epoll::Epoll;
 use super::io_uring::IoUring;
@@ -133,6 +133,22 @@ impl Poller {
     /// The error of epoll, if [`new`](Self::new) fell back to poll.
     pub fn fallback_reason(&self) -> Option<&str> {
         self.fallback_reason.as_deref()
+    }
+
+    /// Returns a new descriptor that is readable while a wait would find events, to be watched by another poller.
+    ///
+    /// # Errors
+    /// Returns `Unsupported` for all mechanisms except epoll, and EMFILE if descriptors have run out.
+    pub fn descriptor(&self) -> io::Result<OwnedFd> {
+        match &self.backend {
+            Backend::Epoll(epoll) => epoll.descriptor(),
+            // A ring that posts completions only when its thread enters it does not wake those that poll it.
+            Backend::IoUring(_) | Backend::Poll(_) | Backend::Select(_) => {
+                let mechanism = self.mechanism();
+                let message = format!("{mechanism} has no descriptor to wait for: use epoll");
+                Err(io::Error::new(io::ErrorKind::Unsupported, message))
+            }
+        }
     }
 
     /// Adds a descriptor; its events carry `token`. Makes a few system calls at most, under 1 us for sockets and pipes.

@@ -13,7 +13,7 @@ use slab::Slab;
 use softclock_core::{Clock, Due, IdleRule, Instant, SoftTimers, TriggerState};
 use softclock_linux::alarm::Alarms;
 use softclock_linux::busy_poll::BusyPoll;
-use softclock_linux::clock::{RunTime, ThreadClock, cpu_time_ns, set_timer_slack_ns};
+use softclock_linux::clock::{MinimalSlack, RunTime, ThreadClock, cpu_time_ns};
 use softclock_linux::readiness::{Poller, Wakeup};
 
 use super::Builder;
@@ -26,6 +26,7 @@ use super::soft_events::PendingEvent;
 use super::sources::Sources;
 use super::statistics::{PacingCounts, TurnCounts};
 use super::timeouts::Timeouts;
+use super::turn::Found;
 
 /// The state of one runtime.
 ///
@@ -72,11 +73,17 @@ pub(crate) struct Inner {
     pub(crate) each_turn: RefCell<Vec<Rc<dyn EachTurn>>>,
     /// Whether `before_wait` of [`each_turn`](Self::each_turn) was called without a following `after_wait`.
     pub(super) is_waiting: Cell<bool>,
+    /// The start of a wait of the loop around this one; `None` while there is none.
+    pub(super) outer_wait: Cell<Option<Instant>>,
+    /// Memory for the events of a turn. Taken while in use.
+    pub(super) found: Cell<Found>,
     /// Whether the runtime's sockets are in memory.
     #[cfg(feature = "memory-net")]
     pub(crate) is_in_memory: bool,
     /// State shared by the sockets of this runtime, of a type that only the `net` module knows.
     pub(crate) common: OnceCell<Box<dyn Any>>,
+    /// Otherwise the kernel may end waits up to 50 us late.
+    _slack: MinimalSlack,
 }
 
 thread_local! {
@@ -107,8 +114,6 @@ impl Inner {
             io::ErrorKind::AlreadyExists => io::Error::new(error.kind(), ONE_A_THREAD),
             _ => error,
         })?;
-        // Otherwise the kernel may end waits up to 50 us late. If it refuses the setting, waits are that late.
-        let _ = set_timer_slack_ns(1);
         let timers = SoftTimers::new(clock.now(), alarms.longest_backup());
         let run_time = RunTime::new(clock.now(), cpu_time_ns());
         let kernel_events = KernelEvents::new(builder.signalling, clock.now());
@@ -140,9 +145,12 @@ impl Inner {
             pacing: PacingCounts::default(),
             each_turn: RefCell::default(),
             is_waiting: Cell::default(),
+            outer_wait: Cell::default(),
+            found: Cell::default(),
             #[cfg(feature = "memory-net")]
             is_in_memory: builder.is_in_memory,
             common: OnceCell::new(),
+            _slack: MinimalSlack::of_this_thread(),
         })
     }
 

@@ -1,8 +1,9 @@
 //! The runtime: an event loop with tasks, soft events and sockets, one per thread.
 //!
 //! - `inner`: the state of a thread's runtime, and the steps of a trigger state.
-//! - `turn`: the loop: trigger, run tasks, receive.
-//! - `receive`: its last step: receive events, or rest until there is one.
+//! - `turn`: the loop: receive, trigger, run tasks.
+//! - `receive`: its first step: receive events, or rest until there is one.
+//! - `outer_loop`: the runtime inside another loop.
 //! - `soft_events`: soft events and the restricted context of their handlers.
 //! - `task`: tasks and their handles.
 //! - `ready`: the order in which woken tasks run.
@@ -20,6 +21,7 @@ mod give_way;
 pub(crate) mod inner;
 mod kernel_events;
 pub(crate) mod mailbox;
+mod outer_loop;
 mod ready;
 mod receive;
 pub(crate) mod soft_events;
@@ -29,10 +31,13 @@ mod task;
 pub(crate) mod timeouts;
 mod turn;
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 pub use give_way::GiveWay;
 use inner::Inner;
@@ -63,6 +68,8 @@ pub use task::JoinHandle;
 /// ```
 pub struct Runtime {
     inner: Rc<Inner>,
+    /// A duplicate of the poller's descriptor, made when it is first asked for.
+    descriptor: OnceCell<OwnedFd>,
 }
 
 impl Runtime {
@@ -88,6 +95,85 @@ impl Runtime {
     pub fn block_on<F: Future>(&self, future: F) -> F::Output {
         let _entered = self.inner.enter();
         self.inner.run(future)
+    }
+
+    /// Starts a task, which runs in the turns of the runtime: those of [`block_on`](Self::block_on) and
+    /// [`turn`](Self::turn). Does not enter the runtime. Within tasks, [`spawn_local`](crate::spawn_local) does the
+    /// same.
+    pub fn spawn_local<F>(&self, future: F) -> JoinHandle<F::Output>
+    where
+        F: Future + 'static,
+        F::Output: 'static,
+    {
+        self.inner.spawn(future)
+    }
+
+    /// Takes one turn of the loop: receives events, fires those that are due, and runs the tasks that are ready, each
+    /// once and at most 64. Without work, it waits for `longest` at most (`None` for no limit), or until something
+    /// arrives or is due. It may also end with nothing done.
+    ///
+    /// With zero it never waits. A program with a loop of its own thus runs this one inside it:
+    ///
+    /// 1. it watches the runtime's [`descriptor`](Self::descriptor) for reading,
+    /// 2. it waits for events, no longer than [`before_wait`](Self::before_wait) returns, and
+    /// 3. it calls `turn(Some(Duration::ZERO))` after each wait.
+    ///
+    /// # Example
+    /// ```
+    /// use rustix::event::{PollFd, PollFlags, poll};
+    /// use softclock::{Mechanism, Runtime};
+    /// use std::time::Duration;
+    ///
+    /// # fn main() -> std::io::Result<()> {
+    /// let runtime = Runtime::builder().events(Mechanism::Epoll).build()?;
+    /// let task = runtime.spawn_local(async { softclock::sleep(Duration::from_millis(2)).await });
+    /// while !task.is_finished() {
+    ///     let longest = runtime.before_wait().map(|time| time.try_into().expect("it is short"));
+    ///     // Beside the descriptors of the program.
+    ///     let mut descriptors = [PollFd::from_borrowed_fd(runtime.descriptor()?, PollFlags::IN)];
+    ///     poll(&mut descriptors, longest.as_ref())?;
+    ///     runtime.turn(Some(Duration::ZERO));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// If the thread is already inside a runtime, and as [`block_on`](Self::block_on) does.
+    pub fn turn(&self, longest: Option<Duration>) {
+        let _entered = self.inner.enter();
+        self.inner.turn_within(longest);
+    }
+
+    /// Begins a wait of the loop around this one, and returns the longest time for which it may wait: zero if a task is
+    /// ready or an event is close, and `None` if nothing is pending, so that an idle runtime causes no wake-ups. Call
+    /// it before each wait, and [`turn`](Self::turn) after it.
+    ///
+    /// During the wait, a task that another thread wakes makes the [`descriptor`](Self::descriptor) readable; at other
+    /// times it does not. A loop that waits for whole milliseconds needs an [`embed::WakeTimer`] for events on time.
+    ///
+    /// [`embed::WakeTimer`]: crate::embed::WakeTimer
+    ///
+    /// # Panics
+    /// If the thread is already inside a runtime.
+    pub fn before_wait(&self) -> Option<Duration> {
+        let _entered = self.inner.enter();
+        self.inner.before_outer_wait()
+    }
+
+    /// Returns a descriptor that is readable while events have arrived for this runtime, to be watched by a loop around
+    /// it. Do not use it for anything else.
+    ///
+    /// # Errors
+    /// `Unsupported` with other mechanisms than [`Mechanism::Epoll`], the default, and if the process is out of
+    /// descriptors.
+    pub fn descriptor(&self) -> io::Result<BorrowedFd<'_>> {
+        if self.descriptor.get().is_none() {
+            let descriptor = self.inner.poller.borrow().descriptor()?;
+            // Only this method sets it, so it is not set yet.
+            let _ = self.descriptor.set(descriptor);
+        }
+        Ok(self.descriptor.get().expect("set above").as_fd())
     }
 
     /// Returns a handle through which other threads reach this runtime.
@@ -203,7 +289,7 @@ impl Builder {
         self
     }
 
-    /// Creates the runtime. Sets the thread's timer slack to 1 ns.
+    /// Creates the runtime. It keeps the thread's timer slack at 1 ns.
     ///
     /// # Errors
     /// If the process is out of descriptors or timers, if the kernel or a sandbox refuses the mechanism of
@@ -212,6 +298,7 @@ impl Builder {
     pub fn build(&self) -> io::Result<Runtime> {
         Ok(Runtime {
             inner: Rc::new(Inner::new(self)?),
+            descriptor: OnceCell::new(),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! The last step of a turn: receives events, or rests until there is an event to receive or to fire.
+//! The first step of a turn: receives events, or rests until there is an event to receive or to fire.
 
 use softclock_core::signalling::Wait;
 use softclock_core::{Clock, IdleStep, Instant, TriggerState};
@@ -7,17 +7,24 @@ use softclock_linux::readiness::{ReadyEvent, Timeout, Token};
 use super::inner::Inner;
 
 impl Inner {
-    pub(super) fn receive(&self, events: &mut Vec<ReadyEvent>, main_woken: bool) {
+    /// Receives events without waiting if there is work, and otherwise waits for them, until `until` at most.
+    pub(super) fn receive(
+        &self,
+        events: &mut Vec<ReadyEvent>,
+        main_woken: bool,
+        until: Option<Instant>,
+    ) {
         self.counts.turns.set(self.counts.turns.get() + 1);
         self.clock.resync_if_due(self.timers.borrow().last_check());
         if self.has_work(main_woken) {
             return self.look_aside(events);
         }
-        match self.before_wait() {
-            Wait::Refused => self.look_aside(events),
-            Wait::Until(look) => self.rest(Some(look), events),
-            Wait::UntilInterrupt => self.rest(None, events),
-        }
+        let look = match self.before_wait() {
+            Wait::Refused => return self.look_aside(events),
+            Wait::Until(look) => Some(look),
+            Wait::UntilInterrupt => None,
+        };
+        self.rest(look.into_iter().chain(until).min(), events);
     }
 
     pub(super) fn has_work(&self, main_woken: bool) -> bool {
@@ -31,7 +38,7 @@ impl Inner {
 
     /// Asks the queues whether the thread may wait. A wait may consist of several blocks and spins: it lasts until
     /// there is work.
-    fn before_wait(&self) -> Wait {
+    pub(super) fn before_wait(&self) -> Wait {
         let each_turn = self.each_turn.borrow();
         if each_turn.is_empty() {
             return Wait::UntilInterrupt;
@@ -84,9 +91,33 @@ impl Inner {
     }
 
     /// Halts, blocks or spins by the idle rule, as there is no work; until `look` at the latest, the time to look at a
-    /// queue without interrupts. No spin precedes a look: policies leave room for the lateness of a blocking wait.
+    /// queue without interrupts, or the end of the turn.
     fn rest(&self, look: Option<Instant>, events: &mut Vec<ReadyEvent>) {
         let now = self.clock.now();
+        let Some(Rest {
+            until,
+            masked,
+            is_limited,
+        }) = self.next_rest(now, look)
+        else {
+            return self.spin(events);
+        };
+        match until {
+            // Not with a stack: a frame may have to end the wait.
+            Some(until) if masked.is_some() && self.each_turn.borrow().is_empty() => {
+                self.sleep(now, until, events);
+            }
+            _ => self.block(now, until, is_limited, events),
+        }
+        self.trigger(TriggerState::Idle);
+        let is_woken = masked.is_none() && arrivals(events) > 0;
+        (self.kernel_events).after_wait(self.last_trigger(), is_woken);
+        self.on_looked(events);
+    }
+
+    /// Chooses the rest of a thread without work by the idle rule, until `look` at the latest; `None` if it is to look
+    /// without waiting. No spin precedes a look: policies leave room for the lateness of a blocking wait.
+    pub(super) fn next_rest(&self, now: Instant, look: Option<Instant>) -> Option<Rest> {
         let due = self.next_due();
         let look = look.filter(|look| due.is_none_or(|due| *look < due));
         let is_exact = self.is_exact();
@@ -99,24 +130,17 @@ impl Inner {
         drop(idle);
         self.spinning.set(step == IdleStep::Spin);
         let block = match step {
-            IdleStep::Spin => return self.spin(events),
+            IdleStep::Spin => return None,
             IdleStep::Halt => None,
             IdleStep::Block(time) => Some(now + time),
         };
         let masked = self.kernel_events.before_wait(now, look.or(due));
         let until = [masked, block].into_iter().flatten().min();
-        let is_limited = look.is_some() || is_exact || until != block;
-        match (masked, until) {
-            // Not with a stack: a frame may have to end the wait.
-            (Some(_), Some(until)) if self.each_turn.borrow().is_empty() => {
-                self.sleep(now, until, events);
-            }
-            _ => self.block(now, until, is_limited, events),
-        }
-        self.trigger(TriggerState::Idle);
-        let is_woken = masked.is_none() && arrivals(events) > 0;
-        (self.kernel_events).after_wait(self.last_trigger(), is_woken);
-        self.on_looked(events);
+        Some(Rest {
+            until,
+            masked,
+            is_limited: look.is_some() || is_exact || until != block,
+        })
     }
 
     /// Sleeps, and then checks the kernel.
@@ -195,6 +219,16 @@ impl Inner {
             panic!("cannot wait for events: {error}");
         }
     }
+}
+
+/// A rest that may block.
+pub(super) struct Rest {
+    /// The time at which it ends; `None` without limit.
+    pub(super) until: Option<Instant>,
+    /// The time until which no event of the kernel may end it.
+    pub(super) masked: Option<Instant>,
+    /// Whether it must end exactly at its own limit.
+    pub(super) is_limited: bool,
 }
 
 /// The number of events other than those of the loop's timer, and messages of other threads.

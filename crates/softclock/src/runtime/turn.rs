@@ -1,4 +1,4 @@
-//! The runtime's loop: trigger, run tasks, receive.
+//! The runtime's loop: receive, trigger, run tasks.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
 use softclock_core::{Clock, Instant, SourceId, TriggerState};
-use softclock_linux::clock::cpu_time_ns;
-use softclock_linux::readiness::{BATCH, ReadyEvent, Timeout, Token};
+use softclock_linux::readiness::{ReadyEvent, Timeout, Token};
 
 use super::inner::{CALLS_PER_POLL, Inner};
 use super::mailbox::Mailbox;
@@ -23,38 +22,55 @@ impl Inner {
             mailbox: self.mailbox.clone(),
         });
         let waker = Waker::from(main.clone());
-        let mut events = Vec::with_capacity(BATCH);
-        let mut woken = Vec::with_capacity(BATCH);
-        self.run_time
-            .borrow_mut()
-            .resume(self.clock.now(), cpu_time_ns());
+        self.resume();
+        let mut found = self.found.take();
         loop {
-            // 1. Trigger: a turn is itself a trigger state, so that timers fire even if no task makes a call.
-            self.trigger(TriggerState::Turn);
-            self.end_wait(main.woken.load(Ordering::Relaxed));
-            // 2. The main future runs first, since the other tasks work for it.
+            self.begin_turn(&main.woken, None, &mut found);
+            // 3. The main future runs first, since the other tasks work for it.
             if main.woken.swap(false, Ordering::Acquire)
                 && let Poll::Ready(output) = self.poll_main(future.as_mut(), &waker)
             {
                 self.end_turn();
                 self.sample_run_time();
+                self.found.set(found);
                 return output;
             }
-            // 3. Tasks: those that were ready when the step began, each followed by a trigger state. They send as
-            //    they run; paced data is sent at trigger states.
-            self.collect_mail();
-            self.run_tasks();
-            self.run_deferred();
-            self.end_turn();
-            // 4. Due timeouts end only if no earlier event has completed their wait.
-            if self.timeouts.is_pending() {
-                self.judge_timeouts(&mut events, &mut woken);
-            }
-            // 5. Receive, or sleep until there is an event to receive or to fire. Rings come first: events in them
-            //    mean work, and then the loop does not block in the kernel.
-            self.look_at_memory(&mut woken);
-            self.receive(&mut events, main.woken.load(Ordering::Relaxed));
-            self.wake_for(&events, &mut woken);
+            self.finish_turn(&mut found);
+        }
+    }
+
+    /// Takes one turn of the loop, which rests until `until` at most (`None` for no limit).
+    pub(crate) fn turn(&self, until: Option<Instant>) {
+        let mut found = self.found.take();
+        self.begin_turn(&AtomicBool::new(false), until, &mut found);
+        self.finish_turn(&mut found);
+        self.found.set(found);
+    }
+
+    /// Takes the first steps of a turn, up to the main future, which has to run if it is `woken`.
+    fn begin_turn(&self, woken: &AtomicBool, until: Option<Instant>, found: &mut Found) {
+        let is_woken = || woken.load(Ordering::Relaxed);
+        // 1. Receive, or rest until there is an event to receive or to fire. Rings come first: events in them mean
+        //    work, and then the loop does not block in the kernel.
+        self.look_at_memory(&mut found.wakers);
+        self.receive(&mut found.events, is_woken(), until);
+        self.wake_for(&found.events, &mut found.wakers);
+        // 2. Trigger: a turn is itself a trigger state, so that timers fire even if no task makes a call.
+        self.trigger(TriggerState::Turn);
+        self.end_wait(is_woken());
+    }
+
+    /// Takes the steps of a turn after the main future.
+    fn finish_turn(&self, found: &mut Found) {
+        // 4. Tasks: those that were ready when the step began, each followed by a trigger state. They send as they
+        //    run; paced data is sent at trigger states.
+        self.collect_mail();
+        self.run_tasks();
+        self.run_deferred();
+        self.end_turn();
+        // 5. Due timeouts end only if no earlier event has completed their wait.
+        if self.timeouts.is_pending() {
+            self.judge_timeouts(&mut found.events, &mut found.wakers);
         }
     }
 
@@ -233,6 +249,14 @@ impl Inner {
         drop(sources);
         woken.drain(..).for_each(Waker::wake);
     }
+}
+
+/// The events that a turn finds, and the wakers of the tasks that wait for them. Both are empty between turns, and kept
+/// for their memory.
+#[derive(Default)]
+pub(super) struct Found {
+    events: Vec<ReadyEvent>,
+    wakers: Vec<Waker>,
 }
 
 /// The waker of the future that `block_on` runs.

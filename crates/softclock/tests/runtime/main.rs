@@ -1,5 +1,6 @@
 //! Tasks, timers, soft events and the mailbox of a runtime.
 
+mod outer_loop;
 mod soft_events;
 mod starvation;
 mod tasks;
