@@ -59,6 +59,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     (
         "softclock",
         &[
+            "embed",
             "runtime",
             "time",
             "blocking",
