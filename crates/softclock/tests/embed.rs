@@ -170,6 +170,7 @@ fn a_wake_timer_ends_waits_once() {
     assert_eq!(wake.limit(Some(300 * US)), None);
     assert!(is_readable(&wake, LIMIT));
     assert_eq!(wake.limit(Some(Duration::ZERO)), Some(Duration::ZERO));
+    assert!(!is_readable(&wake, Duration::ZERO), "it has ended its wait");
     assert_eq!(wake.limit(Some(60_000 * MS)), None);
     assert!(!is_readable(&wake, MS), "set anew");
     assert_eq!(wake.limit(Some(US)), None);

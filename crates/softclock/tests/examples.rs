@@ -41,7 +41,14 @@ fn threads_share_a_port() {
 fn timers_fire_in_loops_of_the_program() {
     for example in ["timers_events", "timers_mio", "timers_epoll"] {
         let output = run(example);
-        assert!(output.contains("1000 datagrams"), "{example}: {output}");
+        // Some more if the last ones were late together.
+        let count = output
+            .split_once(" datagrams")
+            .map(|(count, _)| count.parse());
+        assert!(
+            matches!(count, Some(Ok(1_000..1_100))),
+            "{example}: {output}"
+        );
         let source = format!("{}/examples/{example}.rs", env!("CARGO_MANIFEST_DIR"));
         let source = std::fs::read_to_string(source).expect("the example's source");
         assert!(source.lines().count() < 40, "{example} is short");

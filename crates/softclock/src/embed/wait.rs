@@ -74,15 +74,15 @@ impl WakeTimer {
     /// [`LoopTimers::before_wait`](super::LoopTimers::before_wait) returns it. Returns the limit to pass to the wait
     /// itself: zero if it must not block, and otherwise `None`, since the timer ends it.
     pub fn limit(&mut self, wait: Option<Duration>) -> Option<Duration> {
-        match wait {
-            Some(Duration::ZERO) => return wait,
+        let time = wait.filter(|time| !time.is_zero());
+        match time {
             Some(time) => self.timer.set(time),
-            // Otherwise an earlier expiration would end this wait and all following ones.
+            // Otherwise an earlier expiration would end all following waits.
             None if self.is_set => self.timer.disarm(),
             None => {}
         }
-        self.is_set = wait.is_some();
-        None
+        self.is_set = time.is_some();
+        wait.filter(Duration::is_zero)
     }
 }
 
