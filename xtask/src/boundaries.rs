@@ -8,8 +8,8 @@ use crate::imports::{Imports, arrows, circles, imports, round};
 use crate::source::{files, identifiers, text};
 use crate::steps::Outcome;
 
-/// The crate that may be unsafe and may call the C library.
-const PLATFORM: &str = "crates/softclock-linux";
+/// The crates that may be unsafe and may use `libc`: the platform's interface, and the one for C.
+const UNSAFE: [&str; 2] = ["crates/softclock-linux", "crates/softclock-c"];
 
 /// The attribute that the root of every other crate has.
 const FORBID: &str = "#![forbid(unsafe_code)]";
@@ -46,6 +46,7 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ),
     ("softclock-model", &["softclock-core", "softclock-net"]),
     ("softclock-http", &["softclock"]),
+    ("softclock-c", &["softclock"]),
     ("softclock-cli", &[ALL]),
     ("softclock-bench", &[ALL]),
 ];
@@ -85,12 +86,13 @@ const MAX_CIRCLE: usize = 3;
 /// A workspace of its own, for nightly compilers.
 const FUZZ: &str = "fuzz";
 
-/// `unsafe` and `libc` occur only in the platform crate, so that the rest needs no such review. The compiler forbids
+/// `unsafe` and `libc` occur only in two crates, so that the rest needs no such review. The compiler forbids
 /// the other crates to use unsafe code that comes from macros.
 pub(crate) fn unsafe_code() -> Result<Outcome, String> {
     let mut offences = Vec::new();
     for file in files() {
-        if file.starts_with(PLATFORM) || file.extension().is_none_or(|e| e != "rs") {
+        let may = UNSAFE.iter().any(|place| file.starts_with(place));
+        if may || file.extension().is_none_or(|e| e != "rs") {
             continue;
         }
         let source = text(&file).unwrap_or_default();
@@ -103,7 +105,10 @@ pub(crate) fn unsafe_code() -> Result<Outcome, String> {
             offences.push(format!("{}: lacks {FORBID}", file.display()));
         }
     }
-    verdict("unsafe and libc belong in softclock-linux", &offences)
+    verdict(
+        "unsafe and libc belong in softclock-linux and softclock-c",
+        &offences,
+    )
 }
 
 /// Whether the file is the root of a library or program.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod boundaries;
+mod c_library;
 mod ci;
 mod command;
 mod counts;
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         "publish-check" if rest.is_empty() => publish::task(),
         "dist" if rest.is_empty() => dist::task(),
         "deb" => deb::task(rest),
+        "c-library" => c_library::task(rest),
         "help" | "-h" | "--help" => {
             print!("{HELP}");
             ExitCode::SUCCESS
@@ -103,6 +105,9 @@ cargo xtask publish-check     Builds every crate from its package, the libraries
 cargo xtask dist              Builds the release, and its manual and completions in target/dist.
 cargo xtask deb [--binary PATH]
                               A Debian package in target/debian, of the release or of PATH.
+cargo xtask c-library [--prefix DIRECTORY]
+                              Installs the library for C, its header, manual page and file for
+                              pkg-config below DIRECTORY, by default target/c-library.
 
 With CI set in the environment a test that cannot run here counts as a failure. Up to three tests
 that fail beside others are run again alone, and are told as unstable if they pass then.

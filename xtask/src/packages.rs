@@ -183,12 +183,22 @@ const PACKAGES: &[Package] = &[
     Package {
         name: "libuv1-dev",
         holds: Library("libuv"),
-        purpose: "its sleeps are compared with ours",
+        purpose: "its sleeps are compared with ours, and an example in C has its loop",
     },
     Package {
         name: "libevent-dev",
         holds: Library("libevent_core"),
-        purpose: "its timers are compared with ours",
+        purpose: "its timers are compared with ours, and an example in C has its loop",
+    },
+    Package {
+        name: "g++",
+        holds: Program("c++"),
+        purpose: "compiles the examples in C, and the header as C++",
+    },
+    Package {
+        name: "valgrind",
+        holds: Program("valgrind"),
+        purpose: "checks the programs in C",
     },
 ];
 

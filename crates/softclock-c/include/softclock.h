@@ -1,0 +1,243 @@
+/*
+ * Soft timers and paced sending for event loops in C.
+ *
+ * A loop adds timers with microsecond resolution at a few nanoseconds a check:
+ *
+ *     for (;;) {
+ *             wait for events, no longer than softclock_before_wait(timers)
+ *             softclock_after_wait(timers, whether there were events)
+ *             while (softclock_next(timers, &event) == 1)
+ *                     handle the event
+ *             handle the events of the loop, with softclock_check() on the way
+ *     }
+ *
+ * Times are nanoseconds of CLOCK_MONOTONIC. Functions that return int or int64_t return a negative error number
+ * (errno(3)) if they fail, and then have changed nothing:
+ *
+ *     -EINVAL           an argument is out of its range, or a pointer that must not be NULL is NULL
+ *     -EPERM            the object belongs to another thread: each must be used and freed by the thread that created it
+ *     -ENOTRECOVERABLE  a bug of the library; the object can only be freed
+ *
+ * Only the functions *_new() allocate memory, and softclock_schedule() if more events are pending than memory was
+ * reserved for. Like malloc() in many programs, they end the process if there is no memory left.
+ */
+#ifndef SOFTCLOCK_H
+#define SOFTCLOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* A time that never comes, and a wait without a time limit. */
+#define SOFTCLOCK_NEVER UINT64_MAX
+#define SOFTCLOCK_NO_LIMIT INT64_MAX
+
+/* The event may fire late, as far as a blocking wait is: an idle thread does not spin for it. */
+#define SOFTCLOCK_ROUGH 1u
+
+/* Returns the version of the library, such as "0.1.0". */
+const char *softclock_version(void);
+
+/* Timers */
+
+typedef struct softclock_timers softclock_timers;
+
+/* The reason why a thread passes a trigger state, for the statistics. */
+enum softclock_state {
+	SOFTCLOCK_SYSTEM_CALL,	/* the end of a system call that neither receives nor sends */
+	SOFTCLOCK_RECEIVE,	/* the end of a receiving call */
+	SOFTCLOCK_SEND,		/* the end of a sending call */
+	SOFTCLOCK_TURN,		/* the beginning of a turn of the loop */
+	SOFTCLOCK_IDLE,		/* the end of a wait: softclock_after_wait() does this */
+	SOFTCLOCK_TASK_END,	/* the end of a piece of work */
+	SOFTCLOCK_APPLICATION	/* any other point of the program */
+};
+
+/* An event that is due. */
+typedef struct softclock_event {
+	void *data;		/* the value given when the event was scheduled */
+	uint64_t due_ns;	/* the time for which it was scheduled */
+	uint64_t lateness_ns;	/* the time from then to the check */
+} softclock_event;
+
+/* Counts since the timers were created, and the lateness of their events. */
+typedef struct softclock_statistics {
+	uint64_t checks;
+	uint64_t scheduled;	/* including rescheduled events */
+	uint64_t cancelled;
+	uint64_t fired;
+	uint64_t pending;
+	uint64_t lateness_p50_ns;
+	uint64_t lateness_p99_ns;
+	uint64_t lateness_max_ns;
+} softclock_statistics;
+
+/*
+ * Creates timers for the calling thread, with memory for `capacity` pending events (at most 2^24), and stores the
+ * pointer in *timers. Keeps the thread's timer slack at 1 ns, so that its waits end on time, until they are freed. The
+ * first call in a process takes about 3 ms.
+ */
+int softclock_timers_new(size_t capacity, softclock_timers **timers);
+
+/* Frees timers; their events do not fire. NULL is allowed. */
+int softclock_timers_free(softclock_timers *timers);
+
+/*
+ * Sets the share of its time, 0 to 1, that an idle thread may spin so that events fire on time. The default is 0.05.
+ */
+int softclock_set_spin_cap(softclock_timers *timers, double share);
+
+/* Returns the time; 0 after an error. Costs about 10 ns. */
+uint64_t softclock_now(softclock_timers *timers);
+
+/*
+ * Schedules an event to fire from `earliest_ns` on, never before. `flags` are 0 or SOFTCLOCK_ROUGH. Stores the event's
+ * id in *id unless id is NULL. Ids are never used again.
+ */
+int softclock_schedule(softclock_timers *timers, uint64_t earliest_ns, uint32_t flags, void *data, uint64_t *id);
+
+/* Like softclock_schedule(), once `delay_ns` has passed. */
+int softclock_schedule_after(softclock_timers *timers, uint64_t delay_ns, uint32_t flags, void *data, uint64_t *id);
+
+/* Cancels an event, and stores its value in *data unless data is NULL. -ENOENT if it has fired or was cancelled. */
+int softclock_cancel(softclock_timers *timers, uint64_t id, void **data);
+
+/* Moves a pending event to another time; the id stays. -ENOENT if it has fired or was cancelled. */
+int softclock_reschedule(softclock_timers *timers, uint64_t id, uint64_t earliest_ns);
+
+/*
+ * Passes a trigger state: a value of enum softclock_state. Take the events that are due by softclock_next(). Call it
+ * wherever the thread is awake anyway, such as after a system call. Costs about 15 ns.
+ */
+int softclock_check(softclock_timers *timers, int state);
+
+/*
+ * Stores an event that was due at the last check in *event and returns 1, or returns 0 if there is none. At most 32
+ * events a check; further ones wait for the next check.
+ */
+int softclock_next(softclock_timers *timers, softclock_event *event);
+
+/* Returns the earliest time at which a check may have work; SOFTCLOCK_NEVER without events and after an error. */
+uint64_t softclock_next_due(softclock_timers *timers);
+
+/*
+ * Begins a wait: returns the longest time in ns for which the loop may wait, SOFTCLOCK_NO_LIMIT without events, and 0 if
+ * it must look without waiting. The wait should end as exactly as it can: by epoll_pwait2(), ppoll() or a
+ * softclock_wake. It may end sooner.
+ */
+int64_t softclock_before_wait(softclock_timers *timers);
+
+/*
+ * Ends a wait, and passes a trigger state. `found` says whether the wait has found events of the loop: 0 if it ended by
+ * its time limit, also by that of a softclock_wake.
+ */
+int softclock_after_wait(softclock_timers *timers, int found);
+
+/*
+ * Converts the limit of a wait for epoll_wait() and poll(): milliseconds, rounded up, or -1 for no limit. Events are up
+ * to 1 ms late with these, unless a softclock_wake ends the wait.
+ */
+int softclock_timeout_ms(int64_t wait_ns);
+
+/* Stores the counts in *statistics. Takes some 10 us, a system call and 200 KB of memory meanwhile. */
+int softclock_get_statistics(softclock_timers *timers, softclock_statistics *statistics);
+
+/* Descriptors that end waits, for loops whose own timeouts are too coarse, such as those of libuv */
+
+typedef struct softclock_wake softclock_wake;
+
+/* Creates a descriptor that ends waits. -EMFILE or -ENFILE if descriptors have run out. */
+int softclock_wake_new(softclock_wake **wake);
+
+/* Closes and frees it. NULL is allowed. */
+int softclock_wake_free(softclock_wake *wake);
+
+/*
+ * Returns the descriptor, to be watched for reading, level- or edge-triggered. It need not be read: its event only ends
+ * the wait. The softclock_wake closes it.
+ */
+int softclock_wake_fd(softclock_wake *wake);
+
+/*
+ * Sets it for a wait of `wait_ns`, the result of softclock_before_wait(). Returns the limit for the wait of the loop
+ * itself: 0 if it must not block, otherwise SOFTCLOCK_NO_LIMIT. Negative values of `wait_ns` are returned as they are.
+ * One system call.
+ */
+int64_t softclock_wake_limit(softclock_wake *wake, int64_t wait_ns);
+
+/* Rate clocks: when to send each packet of a flow */
+
+typedef struct softclock_rate_clock softclock_rate_clock;
+
+/*
+ * Creates a clock for one transmission per `target_ns`, and at most one per `minimum_ns` to catch up after a late one.
+ */
+int softclock_rate_clock_new(uint64_t target_ns, uint64_t minimum_ns, softclock_rate_clock **clock);
+
+/* Frees a rate clock. NULL is allowed. */
+int softclock_rate_clock_free(softclock_rate_clock *clock);
+
+/* Returns the time at which to send next: `now_ns` if nothing was sent yet. SOFTCLOCK_NEVER after an error. */
+uint64_t softclock_rate_clock_next_send(softclock_rate_clock *clock, uint64_t now_ns);
+
+/* Returns the number of transmissions that may be sent together once that time has come; 0 after an error. */
+uint64_t softclock_rate_clock_due(softclock_rate_clock *clock, uint64_t now_ns);
+
+/* Records a transmission at `now_ns`. */
+int softclock_rate_clock_on_transmit(softclock_rate_clock *clock, uint64_t now_ns);
+
+/* Records that there is nothing to send: the time until the next transmission is not made up for. */
+int softclock_rate_clock_end(softclock_rate_clock *clock);
+
+/* Send queues: the data of a socket, sent evenly */
+
+typedef struct softclock_send_queue softclock_send_queue;
+
+/* The settings of a send queue. 0 stands for the default in parentheses. */
+typedef struct softclock_send_options {
+	uint64_t rate_bps;	/* the rate in bits per second; it has no default */
+	uint64_t burst_bps;	/* the rate at which it catches up after late events (twice the rate) */
+	size_t piece;		/* bytes of a full message, or of a piece of a stream (1448) */
+	size_t most_bytes;	/* the most bytes that wait (256 KiB), up to 1 GiB */
+	size_t most_messages;	/* the most messages that wait (1024) */
+} softclock_send_options;
+
+/*
+ * Creates a queue for a connected socket, which stays the program's: keep it open until the queue is freed. -ENOTSOCK
+ * for other descriptors.
+ */
+int softclock_send_queue_new(int fd, const softclock_send_options *options, softclock_send_queue **queue);
+
+/* Frees a queue; the data that waits is lost. NULL is allowed. */
+int softclock_send_queue_free(softclock_send_queue *queue);
+
+/*
+ * Adds a copy of the data: one message, or the next bytes of a stream. -ENOBUFS if there is no room for all of it; then
+ * nothing is added.
+ */
+int softclock_send_queue_push(softclock_send_queue *queue, const void *data, size_t length);
+
+/*
+ * Returns the time for which to schedule an event that calls softclock_send_queue_send_due(); SOFTCLOCK_NEVER if no data
+ * waits, and after an error.
+ */
+uint64_t softclock_send_queue_next_due(softclock_send_queue *queue, uint64_t now_ns);
+
+/*
+ * Sends the data that is due at `now_ns` without waiting, and returns the number of bytes sent. -EAGAIN if the socket
+ * has no room: call it again once the socket is writable. Other errors are those of sendmsg(); a message that causes
+ * one is removed, and the data of a stream stays.
+ */
+int64_t softclock_send_queue_send_due(softclock_send_queue *queue, uint64_t now_ns);
+
+/* Returns the number of bytes that wait; 0 after an error. */
+size_t softclock_send_queue_length(softclock_send_queue *queue);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

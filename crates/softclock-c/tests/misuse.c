@@ -1,0 +1,122 @@
+/* Misuse is refused with error numbers, and changes nothing. */
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <softclock.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+
+static void *elsewhere(void *timers)
+{
+	softclock_event event;
+	assert(softclock_check(timers, SOFTCLOCK_TURN) == -EPERM);
+	assert(softclock_next(timers, &event) == -EPERM);
+	assert(softclock_before_wait(timers) == -EPERM);
+	assert(softclock_timers_free(timers) == -EPERM);
+	assert(softclock_now(timers) == 0);
+	return NULL;
+}
+
+static void timers(void)
+{
+	softclock_timers *timers;
+	softclock_event event;
+	uint64_t first, second;
+	void *data = NULL;
+	assert(softclock_timers_new(0, NULL) == -EINVAL);
+	assert(softclock_timers_new(SIZE_MAX, &timers) == -EINVAL);
+	assert(softclock_timers_new(2, &timers) == 0);
+	assert(softclock_check(NULL, SOFTCLOCK_TURN) == -EINVAL);
+	assert(softclock_check(timers, -1) == -EINVAL);
+	assert(softclock_check(timers, SOFTCLOCK_APPLICATION + 1) == -EINVAL);
+	assert(softclock_next(timers, NULL) == -EINVAL);
+	assert(softclock_next(NULL, &event) == -EINVAL);
+	assert(softclock_schedule(timers, 0, 2, NULL, NULL) == -EINVAL);
+	assert(softclock_schedule(NULL, 0, 0, NULL, NULL) == -EINVAL);
+	assert(softclock_set_spin_cap(timers, 1.5) == -EINVAL);
+	assert(softclock_set_spin_cap(timers, 0.0) == 0);
+	assert(softclock_next_due(timers) == SOFTCLOCK_NEVER);
+	assert(softclock_next_due(NULL) == SOFTCLOCK_NEVER);
+	assert(softclock_before_wait(timers) == SOFTCLOCK_NO_LIMIT);
+	assert(softclock_after_wait(timers, 0) == 0);
+	assert(softclock_get_statistics(timers, NULL) == -EINVAL);
+
+	assert(softclock_schedule_after(timers, 0, 0, &first, &first) == 0);
+	assert(softclock_schedule_after(timers, UINT64_MAX, SOFTCLOCK_ROUGH, &second, &second) == 0);
+	while (softclock_next(timers, &event) == 0)
+		assert(softclock_check(timers, SOFTCLOCK_APPLICATION) == 0);
+	assert(event.data == &first && event.due_ns > 0);
+	assert(softclock_cancel(timers, first, NULL) == -ENOENT);
+	assert(softclock_reschedule(timers, first, 0) == -ENOENT);
+	assert(softclock_cancel(timers, 0, NULL) == -ENOENT);
+	assert(softclock_cancel(timers, UINT64_MAX, NULL) == -ENOENT);
+	assert(softclock_reschedule(timers, second, UINT64_MAX / 2) == 0);
+	assert(softclock_cancel(timers, second, &data) == 0 && data == &second);
+
+	pthread_t thread;
+	assert(pthread_create(&thread, NULL, elsewhere, timers) == 0);
+	assert(pthread_join(thread, NULL) == 0);
+	assert(softclock_timers_free(timers) == 0);
+	assert(softclock_timers_free(NULL) == 0);
+}
+
+static void wakes(void)
+{
+	softclock_wake *wake;
+	assert(softclock_timeout_ms(0) == 0 && softclock_timeout_ms(1) == 1 && softclock_timeout_ms(1000001) == 2);
+	assert(softclock_timeout_ms(SOFTCLOCK_NO_LIMIT) == -1 && softclock_timeout_ms(-EPERM) == -EPERM);
+	assert(softclock_wake_new(NULL) == -EINVAL);
+	assert(softclock_wake_fd(NULL) == -EINVAL);
+	assert(softclock_wake_new(&wake) == 0 && softclock_wake_fd(wake) >= 0);
+	assert(softclock_wake_limit(wake, -EPERM) == -EPERM);
+	assert(softclock_wake_limit(wake, 0) == 0);
+	assert(softclock_wake_limit(wake, 5) == SOFTCLOCK_NO_LIMIT);
+	assert(softclock_wake_limit(wake, SOFTCLOCK_NO_LIMIT) == SOFTCLOCK_NO_LIMIT);
+	assert(softclock_wake_free(wake) == 0 && softclock_wake_free(NULL) == 0);
+}
+
+static void rate_clocks(void)
+{
+	softclock_rate_clock *clock;
+	assert(softclock_rate_clock_new(100, 50, NULL) == -EINVAL);
+	assert(softclock_rate_clock_new(100000, 50000, &clock) == 0);
+	assert(softclock_rate_clock_next_send(clock, 7) == 7);
+	assert(softclock_rate_clock_on_transmit(clock, 7) == 0);
+	assert(softclock_rate_clock_next_send(clock, 7) == 100007);
+	assert(softclock_rate_clock_due(clock, 100007) == 1);
+	assert(softclock_rate_clock_end(clock) == 0);
+	assert(softclock_rate_clock_next_send(NULL, 7) == SOFTCLOCK_NEVER && softclock_rate_clock_due(NULL, 7) == 0);
+	assert(softclock_rate_clock_free(clock) == 0 && softclock_rate_clock_free(NULL) == 0);
+}
+
+static void send_queues(void)
+{
+	softclock_send_queue *queue;
+	softclock_send_options options = { .most_messages = 2 };
+	int pair[2];
+	assert(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0);
+	assert(softclock_send_queue_new(pair[0], NULL, &queue) == -EINVAL);
+	assert(softclock_send_queue_new(pair[0], &options, &queue) == -EINVAL);
+	options.rate_bps = 8000000;
+	assert(softclock_send_queue_new(-1, &options, &queue) == -EBADF);
+	assert(softclock_send_queue_new(0, &options, &queue) == -ENOTSOCK);
+	assert(softclock_send_queue_new(pair[0], &options, &queue) == 0);
+	assert(softclock_send_queue_push(queue, NULL, 1) == -EINVAL);
+	assert(softclock_send_queue_push(queue, "one", 3) == 0);
+	assert(softclock_send_queue_push(queue, "two", 3) == 0);
+	assert(softclock_send_queue_push(queue, "three", 5) == -ENOBUFS);
+	assert(softclock_send_queue_length(queue) == 6);
+	assert(softclock_send_queue_next_due(queue, 7) == 7);
+	assert(softclock_send_queue_send_due(queue, 7) == 3);
+	assert(softclock_send_queue_send_due(queue, 7) == 0 && softclock_send_queue_next_due(queue, 7) > 7);
+	assert(softclock_send_queue_send_due(NULL, 7) == -EINVAL);
+	assert(softclock_send_queue_free(queue) == 0 && softclock_send_queue_free(NULL) == 0);
+}
+
+int main(void)
+{
+	timers(), wakes(), rate_clocks(), send_queues();
+	puts("all misuse was refused");
+	return strcmp(softclock_version(), VERSION);
+}
