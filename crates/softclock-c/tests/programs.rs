@@ -1,6 +1,5 @@
 //! C programs that use the library: the examples, and one that misuses it.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -221,15 +220,10 @@ fn here(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(file)
 }
 
-/// The path of a library that cargo has built for these tests.
+/// The path of a library, which cargo has built beside these tests.
 fn built(name: &str) -> PathBuf {
     let tests = std::env::current_exe().unwrap();
-    let folder = tests.parent().expect("the folder of tests");
-    let stem = Path::new(name).file_stem().unwrap_or(OsStr::new(name));
-    let beside = [folder.parent().expect("the folder of programs"), folder];
-    let found = beside
-        .iter()
-        .map(|folder| folder.join(name))
-        .find(|path| path.exists());
-    found.unwrap_or_else(|| panic!("cargo has built no {}", stem.display()))
+    let path = tests.with_file_name(name);
+    assert!(path.exists(), "cargo has built no {}", path.display());
+    path
 }
