@@ -28,18 +28,6 @@ pub fn take_error(fd: BorrowedFd<'_>) -> io::Result<Option<io::Error>> {
     Ok(sockopt::socket_error(fd)?.err().map(io::Error::from))
 }
 
-/// Requests a receive buffer of about `bytes` (SO_RCVBUF). The kernel doubles the value, for its bookkeeping, and
-/// limits it to net.core.rmem_max.
-pub fn set_recv_buffer_bytes(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
-    Ok(sockopt::set_socket_recv_buffer_size(fd, bytes)?)
-}
-
-/// Requests a send buffer of about `bytes` (SO_SNDBUF). The kernel doubles the value, for its bookkeeping, and limits
-/// it to net.core.wmem_max.
-pub fn set_send_buffer_bytes(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<()> {
-    Ok(sockopt::set_socket_send_buffer_size(fd, bytes)?)
-}
-
 /// Creates a socket for addresses of this family.
 pub(super) fn open(address: SocketAddr, kind: SocketType) -> io::Result<OwnedFd> {
     let family = match address {

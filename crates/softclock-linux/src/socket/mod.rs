@@ -28,10 +28,15 @@ pub mod unix;
 
 mod common;
 mod connected;
+mod options;
 mod sendfile;
 
 pub(crate) use common::NEW_SOCKET;
 
-pub use common::{local_addr, peer_addr, set_recv_buffer_bytes, set_send_buffer_bytes, take_error};
+pub use common::{local_addr, peer_addr, take_error};
 pub use connected::{has_messages, send_now};
+pub use options::{
+    dscp, hop_limit, recv_buffer_bytes, send_buffer_bytes, set_dscp, set_hop_limit,
+    set_recv_buffer_bytes, set_send_buffer_bytes,
+};
 pub use sendfile::sendfile;

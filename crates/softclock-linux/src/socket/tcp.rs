@@ -1,4 +1,4 @@
-//! TCP sockets.
+//! TCP sockets; `options`: those of connections.
 //!
 //! ```
 //! use std::net::SocketAddr;
@@ -23,19 +23,23 @@
 //! # }
 //! ```
 
-use std::ffi::c_int;
-use std::io::{self, IoSlice};
+mod options;
+
+use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::ioctl;
 use rustix::net::{self, RecvFlags, SendAncillaryBuffer, SendFlags, SocketType, sockopt};
 
-use super::common::{NEW_SOCKET, internet, open, set_option};
+use super::common::{NEW_SOCKET, internet, open};
 use super::take_error;
+
+pub use options::{
+    set_keep_alive, set_keep_alive_times, set_linger, set_max_pacing_rate, set_nodelay,
+    set_notsent_lowat, set_user_timeout, unacknowledged,
+};
 
 /// Options of a listening socket.
 #[derive(Clone, Debug)]
@@ -81,16 +85,6 @@ pub fn listen(address: SocketAddr, options: &ListenOptions) -> io::Result<OwnedF
     Ok(fd)
 }
 
-/// Returns the number of bytes written that the peer's kernel has not acknowledged (SIOCOUTQ of tcp(7)).
-pub fn unacknowledged(fd: BorrowedFd<'_>) -> io::Result<u64> {
-    // SAFETY: the call writes one int through its pointer, and `Getter` passes a pointer to one.
-    let count = unsafe { ioctl::ioctl(fd, ioctl::Getter::<SIOCOUTQ, c_int>::new())? };
-    Ok(u64::try_from(count).unwrap_or(0))
-}
-
-/// Defined as TIOCOUTQ in `linux/sockios.h`.
-const SIOCOUTQ: ioctl::Opcode = libc::TIOCOUTQ as ioctl::Opcode;
-
 /// Accepts the next connection of the backlog, and returns it with its peer's address.
 ///
 /// `ConnectionAborted` and the network errors listed in accept(2) concern one connection, not the listener: call again.
@@ -127,6 +121,12 @@ pub fn connect_finish(fd: BorrowedFd<'_>) -> io::Result<()> {
 pub fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
     let (received, _) = net::recv(fd, buffer, RecvFlags::empty())?;
     Ok(received)
+}
+
+/// Like [`recv`], into several buffers, one after the other. Uses the first [`MOST_PARTS`] of them only.
+pub fn recv_vectored(fd: BorrowedFd<'_>, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    let most = buffers.len().min(MOST_PARTS);
+    Ok(rustix::io::readv(fd, &mut buffers[..most])?)
 }
 
 /// Like [`recv`], but leaves the received bytes in the socket, so that the next call receives them again.
@@ -166,34 +166,6 @@ pub fn shutdown(fd: BorrowedFd<'_>, how: Shutdown) -> io::Result<()> {
     Ok(net::shutdown(fd, how)?)
 }
 
-/// Turns TCP_NODELAY on or off: whether the kernel sends small pieces at once, or collects them while data is
-/// unacknowledged.
-pub fn set_nodelay(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
-    Ok(sockopt::set_tcp_nodelay(fd, on)?)
-}
-
-/// Limits the rate at which the kernel paces the connection's segments, in bytes per second (SO_MAX_PACING_RATE).
-/// `None` removes the limit.
-pub fn set_max_pacing_rate(fd: BorrowedFd<'_>, bytes_per_second: Option<u64>) -> io::Result<()> {
-    // The kernel accepts 8 bytes since 4.20; before, it would use the first 4.
-    let rate = bytes_per_second.unwrap_or(u64::MAX);
-    set_option(fd, libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE, rate)
-}
-
-/// Limits the unsent data in the socket's buffer: while more than `bytes` wait to be sent, the socket is not writable
-/// and accepts no more (TCP_NOTSENT_LOWAT).
-pub fn set_notsent_lowat(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
-    set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
-}
-
-/// Sets the effect of closing the socket on unsent data (SO_LINGER).
-///
-/// `None` sends the data in the background. Zero drops the data and resets the connection. A longer time, in whole
-/// seconds, blocks the closing thread until the data is sent or the time has passed.
-pub fn set_linger(fd: BorrowedFd<'_>, linger: Option<Duration>) -> io::Result<()> {
-    Ok(sockopt::set_socket_linger(fd, linger)?)
-}
-
 /// Creates a connected pair over loopback, for tests and examples. Blocks until the connection is established.
 #[doc(hidden)]
 pub fn pair(address: SocketAddr) -> io::Result<(OwnedFd, OwnedFd)> {
@@ -213,6 +185,7 @@ pub const MOST_PARTS: usize = 1024;
 #[cfg(test)]
 mod tests {
     use std::io::Write;
+    use std::time::Duration;
 
     use super::super::common::testing::{loopbacks, until_readable, until_writable};
     use super::super::{local_addr, peer_addr, sendfile};

@@ -1,12 +1,17 @@
 //! UDP sockets.
 //!
 //! - `receive`: receives a batch of datagrams by one system call; `batch`: their memory.
+//! - `send_batch`: sends a batch by one system call; `control`: the facts about each datagram, for the kernel.
 //! - `options`: the facts that the kernel records about each datagram; `ancillary`: their parser.
+//! - `multicast`: groups and broadcasts.
 
 mod ancillary;
 mod batch;
+mod control;
+mod multicast;
 mod options;
 mod receive;
+mod send_batch;
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,8 +22,13 @@ use rustix::net::{self, RecvFlags, SendFlags, SocketType, sockopt};
 use super::common::{internet, open};
 
 pub use batch::{BatchFull, Datagram, RecvBatch, Segments};
+pub use multicast::{
+    join_multicast, leave_multicast, set_broadcast, set_multicast_hops, set_multicast_interface,
+    set_multicast_loop,
+};
 pub use options::{Ecn, RecvOptions, set_ecn};
 pub use receive::recv_batch;
+pub use send_batch::{MOST_DATAGRAMS, Transmit, send_batch};
 
 /// Options of a bound socket.
 #[derive(Clone, Debug, Default)]

@@ -4,9 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
 
-use rustix::net::{AddressFamily, sockopt};
+use rustix::net::sockopt;
 
 use super::super::common::set_option;
+use super::super::options::{ECN_BITS, change_class};
 
 /// The facts that a socket records about each datagram, for [`recv_batch`](super::recv_batch). Other functions do not
 /// return them.
@@ -121,15 +122,8 @@ impl Ecn {
 /// Sets the ECN field of the datagrams that the socket sends, and keeps their DSCP. An IPv6 socket uses it for IPv4
 /// destinations, too. Makes three or five system calls.
 pub fn set_ecn(fd: BorrowedFd<'_>, ecn: Ecn) -> io::Result<()> {
-    if sockopt::socket_domain(fd)? == AddressFamily::INET6 {
-        let class = sockopt::ipv6_tclass(fd)? as u8;
-        sockopt::set_ipv6_tclass(fd, ((class & !ECN_BITS) | ecn as u8).into())?;
-    }
-    let tos = sockopt::ip_tos(fd)?;
-    Ok(sockopt::set_ip_tos(fd, (tos & !ECN_BITS) | ecn as u8)?)
+    change_class(fd, !ECN_BITS, ecn as u8)
 }
-
-const ECN_BITS: u8 = 0b11;
 
 #[cfg(test)]
 mod tests {
