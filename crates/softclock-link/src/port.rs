@@ -7,11 +7,12 @@ mod open;
 mod spec;
 
 use std::cell::{Cell, RefCell};
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 use std::{fmt, io};
 
 use rustix::io::Errno;
-use softclock::{Descriptor, Instant};
+use softclock::{Descriptor, Instant, Transfer};
 use softclock_linux::link::{ClaimError, Device, DeviceError, Link, Received, Refused};
 
 use super::frame::{Counts, Frame};
@@ -44,7 +45,7 @@ impl Port {
     }
 
     fn new((link, device): Linked) -> Result<Self, PortError> {
-        let device = Descriptor::for_reading(device).map_err(|error| PortError::Watch {
+        let device = Descriptor::new(device).map_err(|error| PortError::Watch {
             interface: link.name().into(),
             error,
         })?;
@@ -91,7 +92,8 @@ impl Port {
     /// [`PortError::Gone`]. Frames that cannot be received are dropped and counted instead.
     pub async fn receive(&self, frames: &mut Vec<Frame>) -> Result<(), PortError> {
         while frames.is_empty() {
-            let received = self.device.read_with(|_| self.take(frames)).await;
+            let take = |_: BorrowedFd<'_>| self.take(frames).map(Transfer::full);
+            let received = self.device.read_with(take).await;
             if let Err(error) = received {
                 self.on_receive_error(&error)?;
             }

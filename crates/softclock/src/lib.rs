@@ -98,7 +98,7 @@ use std::time::Duration;
 
 pub use alarm::{AlarmId, AlarmSafe, TableFull};
 pub use blocking::spawn_blocking;
-pub use descriptor::Descriptor;
+pub use descriptor::{Descriptor, Direction, Transfer};
 pub use runtime::{
     Builder, EventContext, GiveWay, JoinHandle, Mechanism, PostError, Remote, Runtime, SoftEvent,
     Statistics, UnknownMechanism,

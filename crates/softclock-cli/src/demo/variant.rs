@@ -7,7 +7,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
-use softclock::{Descriptor, EventContext, FireWindow, JoinHandle, SoftEvent};
+use softclock::{Descriptor, EventContext, FireWindow, JoinHandle, SoftEvent, Transfer};
 use softclock_linux::alarm::{AlarmLateness, SignalTimer};
 
 /// The mechanism that fires events beside the server, if any.
@@ -104,7 +104,11 @@ async fn read_timer(lateness: &'static AlarmLateness) -> io::Result<()> {
     let timer = Descriptor::new(timer)?;
     let mut expirations = [0; 8];
     loop {
-        let read = timer.read_with(|fd| Ok(rustix::io::read(fd, &mut expirations)?));
+        let read = timer.read_with(|fd| {
+            let read = rustix::io::read(fd, &mut expirations)?;
+            // A read empties the timer.
+            Ok(Transfer::short(read))
+        });
         read.await?;
         lateness.record(softclock::now());
     }

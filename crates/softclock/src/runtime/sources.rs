@@ -10,10 +10,12 @@ use std::task::{Context, Waker};
 use softclock_core::{Delivery, EventQueues, QueueId, SourceId};
 use softclock_linux::readiness::Readiness;
 
-/// A direction in which a task may wait.
+/// A direction in which a task may wait for a descriptor or a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Direction {
+pub enum Direction {
+    /// Data to read, or connections to accept.
     Read,
+    /// Room to write.
     Write,
 }
 

@@ -7,7 +7,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
 };
-use softclock::{Descriptor, JoinHandle};
+use softclock::{Descriptor, JoinHandle, Transfer};
 
 /// The time of a hardware timer's next event.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +48,7 @@ pub fn read_timer(
         let mut expirations = [0; 8];
         loop {
             timer
-                .read_with(|fd| Ok(rustix::io::read(fd, &mut expirations)?))
+                .read_with(|fd| Ok(Transfer::short(rustix::io::read(fd, &mut expirations)?)))
                 .await?;
             handle();
             // A one-shot timer: set it anew after the handler.

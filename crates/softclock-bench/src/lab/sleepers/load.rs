@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::{ioctl_fionread, write};
 use rustix::pipe::{PipeFlags, pipe_with};
+use softclock::Transfer;
 use softclock_linux::clock::{cpu_time_ns, set_timer_slack_ns};
 
 use super::{Finding, Order, tally};
@@ -88,8 +89,9 @@ pub(super) fn take(mut input: &File) -> io::Result<bool> {
 }
 
 /// Like [`take`], for runtimes that pass a descriptor.
-pub(super) fn take_from(input: BorrowedFd<'_>) -> io::Result<bool> {
-    Ok(rustix::io::read(input, &mut [0])? > 0)
+pub(super) fn take_from(input: BorrowedFd<'_>) -> io::Result<Transfer<bool>> {
+    let is_one = rustix::io::read(input, &mut [0])? > 0;
+    Ok(Transfer::full(is_one))
 }
 
 /// Computes for the time of a burst, and counts it.

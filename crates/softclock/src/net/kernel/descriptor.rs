@@ -16,9 +16,22 @@ use crate::runtime::sources::Direction;
 /// A nonblocking descriptor that the runtime watches. Dropping it ends the watch and closes the descriptor.
 pub(crate) struct Kernel<F: AsFd = OwnedFd> {
     registration: Registration,
-    fd: F,
-    file: OpenFile,
+    /// `None` only after [`into_descriptor`](Self::into_descriptor).
+    fd: Option<F>,
+    file: Cell<OpenFile>,
     interest: Cell<Interest>,
+    room: Room,
+}
+
+/// When the poller reports room to write.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Room {
+    /// Never, unless [`Watched::set_interest`] says so.
+    Unreported,
+    /// From the first call on that finds none. For sockets that seldom wait for room, but would have an event of each
+    /// datagram that has left.
+    OnceMissed,
+    Always,
 }
 
 /// Whether closing a descriptor ends the poller's watch of its open file.
@@ -65,7 +78,7 @@ impl<F: AsFd> Watched for Kernel<F> {
             return Ok(());
         }
         let mut poller = self.runtime().poller.borrow_mut();
-        let (fd, token) = (self.fd.as_fd(), self.registration.token());
+        let (fd, token) = (self.borrowed(), self.registration.token());
         if before != Interest::Nothing {
             poller.remove(fd)?;
         }
@@ -80,35 +93,79 @@ impl<F: AsFd> Watched for Kernel<F> {
 }
 
 impl<F: AsFd> Kernel<F> {
+    /// Watches the only descriptor of a stream socket.
     pub(crate) fn new(fd: F) -> io::Result<Self> {
-        Self::watched(fd, OpenFile::Own, Interest::Both)
+        Self::watched(fd, OpenFile::Own, Room::Always)
     }
 
     /// Like [`new`](Self::new), for an open file that may have other descriptors.
     pub(crate) fn duplicated(fd: F) -> io::Result<Self> {
-        Self::watched(fd, OpenFile::Duplicated, Interest::Both)
+        Self::watched(fd, OpenFile::Duplicated, Room::Always)
     }
 
-    /// Like [`duplicated`](Self::duplicated), with interest in reading only.
+    /// Like [`duplicated`](Self::duplicated), for a device that is written to without waiting.
     pub(crate) fn for_reading(fd: F) -> io::Result<Self> {
-        Self::watched(fd, OpenFile::Duplicated, Interest::Reading)
+        Self::watched(fd, OpenFile::Duplicated, Room::Unreported)
+    }
+
+    /// Like [`new`](Self::new), for a datagram socket.
+    pub(crate) fn datagrams(fd: F) -> io::Result<Self> {
+        Self::watched(fd, OpenFile::Own, Room::OnceMissed)
+    }
+
+    /// Like [`duplicated`](Self::duplicated), for a datagram socket or a descriptor of unknown kind.
+    pub(crate) fn duplicated_lazily(fd: F) -> io::Result<Self> {
+        Self::watched(fd, OpenFile::Duplicated, Room::OnceMissed)
     }
 
     /// Watches a descriptor, which counts as ready until a call would block.
-    fn watched(fd: F, file: OpenFile, interest: Interest) -> io::Result<Self> {
+    fn watched(fd: F, file: OpenFile, room: Room) -> io::Result<Self> {
         let kernel = Self {
             registration: Registration::new(Readiness::READABLE | Readiness::WRITABLE)?,
-            fd,
-            file,
+            fd: Some(fd),
+            file: Cell::new(file),
             interest: Cell::new(Interest::Nothing),
+            room,
         };
-        kernel.set_interest(interest)?;
+        kernel.set_interest(match room {
+            Room::Always => Interest::Both,
+            Room::OnceMissed | Room::Unreported => Interest::Reading,
+        })?;
         kernel.runtime().trigger(TriggerState::SystemCall);
         Ok(kernel)
     }
 
     pub(crate) fn descriptor(&self) -> &F {
-        &self.fd
+        self.fd.as_ref().expect("only into_descriptor takes it")
+    }
+
+    /// Returns the descriptor to code that may duplicate it.
+    pub(crate) fn lend(&self) -> BorrowedFd<'_> {
+        self.file.set(OpenFile::Duplicated);
+        self.borrowed()
+    }
+
+    /// Ends the watch and returns the descriptor, which stays open.
+    pub(crate) fn into_descriptor(mut self) -> F {
+        self.file.set(OpenFile::Duplicated);
+        self.end_watch();
+        self.fd.take().expect("only this function takes it")
+    }
+
+    fn borrowed(&self) -> BorrowedFd<'_> {
+        self.descriptor().as_fd()
+    }
+
+    fn end_watch(&self) {
+        if self.interest.replace(Interest::Nothing) == Interest::Nothing {
+            return;
+        }
+        let mut poller = self.runtime().poller.borrow_mut();
+        // An error cannot be handled here, and a late event would find no source.
+        let _ = match self.file.get() {
+            OpenFile::Own => poller.remove_closing(self.borrowed()),
+            OpenFile::Duplicated => poller.remove(self.borrowed()),
+        };
     }
 
     pub(crate) fn registration(&self) -> &Registration {
@@ -152,11 +209,11 @@ impl<F: AsFd> Kernel<F> {
         mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<R>,
     ) -> io::Result<R> {
         loop {
-            let result = call(self.fd.as_fd());
+            let result = call(self.borrowed());
             if let Err(error) = &result {
                 match error.kind() {
                     io::ErrorKind::Interrupted => continue,
-                    io::ErrorKind::WouldBlock => self.on_would_block(direction),
+                    io::ErrorKind::WouldBlock => self.on_would_block(direction)?,
                     _ => {}
                 }
             }
@@ -175,24 +232,37 @@ impl<F: AsFd> Kernel<F> {
 
     /// Records that the last call transferred less than requested, so that the next one has to wait.
     pub(crate) fn on_short(&self, direction: Direction) {
-        self.registration.on_short(direction);
-        self.rearm(direction);
+        // Without the report there would be no end of the wait: the next call finds out, and returns the error.
+        if self.report_room(direction).is_ok() {
+            self.registration.on_short(direction);
+            self.rearm(direction);
+        }
     }
 
-    fn on_would_block(&self, direction: Direction) {
+    fn on_would_block(&self, direction: Direction) -> io::Result<()> {
+        self.report_room(direction)?;
         self.registration.on_would_block(direction);
         self.rearm(direction);
+        Ok(())
+    }
+
+    /// Lets the poller report room to write, if a call has found none for the first time.
+    fn report_room(&self, direction: Direction) -> io::Result<()> {
+        match (direction, self.room) {
+            (Direction::Write, Room::OnceMissed) => self.set_interest(Interest::Both),
+            _ => Ok(()),
+        }
     }
 
     /// Asks the poller for an event at the next readiness in this direction.
     fn rearm(&self, direction: Direction) {
         let mut poller = self.runtime().poller.borrow_mut();
-        poller.rearm(self.fd.as_fd(), direction.own());
+        poller.rearm(self.borrowed(), direction.own());
     }
 
     /// Makes a call that never blocks, and passes a trigger state.
     pub(crate) fn call<R>(&self, call: impl FnOnce(BorrowedFd<'_>) -> R) -> R {
-        let result = call(self.fd.as_fd());
+        let result = call(self.borrowed());
         self.runtime().trigger(TriggerState::SystemCall);
         result
     }
@@ -212,14 +282,6 @@ const BUFFER_BYTES: usize = 64 * 1024;
 
 impl<F: AsFd> Drop for Kernel<F> {
     fn drop(&mut self) {
-        if self.interest.get() == Interest::Nothing {
-            return;
-        }
-        let mut poller = self.registration.runtime().poller.borrow_mut();
-        // An error cannot be handled here, and a late event would find no source.
-        let _ = match self.file {
-            OpenFile::Own => poller.remove_closing(self.fd.as_fd()),
-            OpenFile::Duplicated => poller.remove(self.fd.as_fd()),
-        };
+        self.end_watch();
     }
 }
