@@ -8,6 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use softclock::net::relay::Supervise;
 use softclock::net::{PacedBy, Pacer, Pacing, PacingStatistics, TcpListener, TcpStream, UdpSocket};
 use softclock::{Rate, Runtime};
 

@@ -1,15 +1,19 @@
-//! Unix stream sockets.
+//! Unix sockets.
 
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
+use std::os::fd::AsFd;
+use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net as std_unix;
+use std::os::unix::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use softclock::net::{UnixListener, UnixStream};
+use softclock::net::relay::Supervise;
+use softclock::net::{UnixDatagram, UnixListener, UnixStream};
 use softclock::{Runtime, sleep, spawn_local, timeout};
 
 fn run(test: impl Future<Output = ()>) {
@@ -191,5 +195,150 @@ fn streams_from_elsewhere() {
         assert_eq!(here.read(&mut buffer).await.unwrap(), 1);
         assert_eq!(here.read(&mut buffer).await.unwrap(), 0);
         writing.join().unwrap();
+    });
+}
+
+#[test]
+fn datagrams_of_a_pair_keep_their_bounds() {
+    run(async {
+        let (one, two) = UnixDatagram::pair().unwrap();
+        let mut buffer = [0; 16];
+        let error = two.try_recv(&mut buffer).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        assert!(
+            timeout(Duration::from_millis(2), two.readable())
+                .await
+                .is_err()
+        );
+        one.send(b"first").await.unwrap();
+        one.try_send(b"second").unwrap();
+        two.readable().await;
+        assert_eq!(two.recv(&mut buffer).await.unwrap(), 5);
+        assert_eq!(two.recv(&mut buffer[..3]).await.unwrap(), 3);
+        assert_eq!(&buffer[..3], b"sec");
+        assert!(one.local_addr().unwrap().is_unnamed());
+        drop(two);
+        let error = one.send(b"nobody").await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
+    });
+}
+
+#[test]
+fn datagrams_find_paths_and_abstract_names() {
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let bound = UnixDatagram::bind(&path).unwrap();
+        let taken = UnixDatagram::bind(&path).unwrap_err();
+        assert_eq!(taken.kind(), ErrorKind::AddrInUse);
+        let name = format!(
+            "softclock-{}-{:?}",
+            std::process::id(),
+            std::thread::current().id()
+        );
+        let name = SocketAddr::from_abstract_name(name).unwrap();
+        let named = UnixDatagram::bind_addr(&name).unwrap();
+        named.send_to(b"to a path", &path).await.unwrap();
+        let mut buffer = [0; 16];
+        let (length, sender) = bound.recv_from(&mut buffer).await.unwrap();
+        assert_eq!(
+            (length, sender.as_abstract_name()),
+            (9, name.as_abstract_name())
+        );
+        bound.send_to_addr(b"to a name", &sender).await.unwrap();
+        let (_, sender) = named.recv_from(&mut buffer).await.unwrap();
+        assert_eq!(sender.as_pathname(), Some(&*path));
+
+        let client = UnixDatagram::unbound().unwrap();
+        let error = client.peer_addr().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotConnected);
+        client.connect(&path).unwrap();
+        client.send(b"connected").await.unwrap();
+        let (_, sender) = bound.recv_from(&mut buffer).await.unwrap();
+        assert!(sender.is_unnamed());
+        assert_eq!(
+            client.peer_addr().unwrap().as_pathname(),
+            bound.local_addr().unwrap().as_pathname()
+        );
+        client.connect_addr(&name).unwrap();
+        client.try_send(b"connected anew").unwrap();
+        named.recv(&mut buffer).await.unwrap();
+    });
+}
+
+#[test]
+fn senders_of_datagrams_wait_for_room_in_the_queue() {
+    const DATAGRAMS: usize = 1_000;
+    run(async {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        for connects in [true, false] {
+            let _ = std::fs::remove_file(&path);
+            let bound = UnixDatagram::bind(&path).unwrap();
+            let path = path.clone();
+            let sender = spawn_local(async move {
+                let client = UnixDatagram::unbound().unwrap();
+                if connects {
+                    client.connect(&path).unwrap();
+                }
+                for number in 0..DATAGRAMS {
+                    let number = number.to_ne_bytes();
+                    match connects {
+                        true => client.send(&number).await.unwrap(),
+                        false => client.send_to(&number, &path).await.unwrap(),
+                    };
+                }
+            });
+            sleep(Duration::from_millis(2)).await;
+            assert!(
+                !sender.is_finished(),
+                "a queue holds net.unix.max_dgram_qlen"
+            );
+            for number in 0..DATAGRAMS {
+                let mut buffer = [0; 16];
+                assert_eq!(bound.recv(&mut buffer).await.unwrap(), 8);
+                assert_eq!(&buffer[..8], number.to_ne_bytes());
+                if number % 100 == 0 {
+                    sleep(Duration::from_micros(100)).await;
+                }
+            }
+            sender.await;
+        }
+    });
+}
+
+#[test]
+fn unix_sockets_are_taken_over_and_given_back() {
+    run(async {
+        let (here, there) = std_unix::UnixStream::pair().unwrap();
+        let here = UnixStream::from_std(here).unwrap();
+        let there = UnixStream::from_std(there).unwrap();
+        assert_eq!(here.try_write(b"before").unwrap(), 6);
+        let here = here.into_std();
+        let here = UnixStream::from_std(here).unwrap();
+        here.write_all(b"after").await.unwrap();
+        let mut buffer = [0; 16];
+        there.readable().await;
+        assert_eq!(there.try_read(&mut buffer).unwrap(), 11);
+        assert!(
+            timeout(Duration::from_millis(2), there.readable())
+                .await
+                .is_err()
+        );
+        here.writable().await;
+
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = UnixListener::bind(&path, 0o600).unwrap();
+        let listener = UnixListener::from_std(listener.into_std()).unwrap();
+        let _client = UnixStream::connect(&path).unwrap();
+        listener.accept().await.unwrap();
+
+        let (one, two) = UnixDatagram::pair().unwrap();
+        let one = UnixDatagram::from_std(one.into_std()).unwrap();
+        // By a duplicate of the descriptor.
+        let duplicate = std_unix::UnixDatagram::from(one.as_fd().try_clone_to_owned().unwrap());
+        duplicate.send(b"x").unwrap();
+        assert_eq!(two.recv(&mut buffer).await.unwrap(), 1);
     });
 }

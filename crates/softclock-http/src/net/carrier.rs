@@ -11,6 +11,7 @@ use bytes::Bytes;
 use futures_rustls::server::TlsStream;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use softclock::fs::File;
+use softclock::net::relay::Supervise;
 use softclock::net::{TcpStream, UnixStream};
 
 use crate::net::buffers::with_scratch;
@@ -165,7 +166,7 @@ impl Socket for Stream {
 
     fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
         match self {
-            Self::Plain(carrier) => each!(carrier, stream => stream.poll_readable(cx)),
+            Self::Plain(carrier) => each!(carrier, stream => stream.poll_read_ready(cx)),
             // TLS may hold decrypted bytes that the socket does not report.
             Self::Tls(_) => Poll::Ready(()),
         }

@@ -4,13 +4,15 @@ use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
 
 use softclock_linux::socket;
 use softclock_linux::socket::tcp::ListenOptions;
 
-use super::TcpStream;
 use super::carrier::ListenerIo;
+use super::kernel::Kernel;
+use super::{IntoStdError, TcpStream};
 
 /// A TCP socket that accepts connections.
 ///
@@ -62,7 +64,8 @@ impl TcpListener {
         })
     }
 
-    /// Takes over a listener that was bound elsewhere: on another thread, or by the service manager.
+    /// Takes over a listener that was bound elsewhere: on another thread, or by the service manager. Makes its
+    /// descriptor nonblocking.
     ///
     /// # Errors
     /// If the runtime cannot watch the descriptor. Fails outside a runtime.
@@ -72,7 +75,31 @@ impl TcpListener {
         })
     }
 
+    /// Returns the listener as one of the standard library. Its descriptor stays nonblocking:
+    /// [`set_nonblocking`](std::net::TcpListener::set_nonblocking) changes that.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] for a listener of a [stack](crate::net::stack). The error has the listener.
+    pub fn into_std(self) -> Result<std::net::TcpListener, IntoStdError<Self>> {
+        if self.io.as_kernel().is_none() {
+            return Err(IntoStdError::not_kernel(self));
+        }
+        let kernel = self.io.into_kernel().expect("it is one, as was just seen");
+        Ok(kernel.into_descriptor().into())
+    }
+
+    /// Returns the kernel's descriptor, such as for options that this type does not have; `None` for a listener of a
+    /// [stack](crate::net::stack). Connections inherit most options of their listener.
+    ///
+    /// Do not accept by it, or make it blocking: the runtime does not see that.
+    pub fn as_kernel_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.io.as_kernel().map(Kernel::lend)
+    }
+
     /// Waits for a connection and accepts it.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: a dropped future has accepted no connection.
     ///
     /// # Errors
     /// Those of `accept(2)`. A connection that ended before it was accepted (`ECONNABORTED`) and a lack of

@@ -1,9 +1,28 @@
-//! Sockets: TCP and UDP over IPv4 and IPv6, and Unix stream sockets.
+//! Sockets: TCP and UDP over IPv4 and IPv6, and Unix sockets for streams and datagrams.
 //!
 //! Every call on a socket ends in a trigger state of its kind. A socket belongs to the runtime of the thread that
-//! created it. Each type hides its carrier (`carrier`): a descriptor of the kernel (`kernel`), an endpoint of a network
-//! stack in this process ([`stack`]) or, for tests, a queue in memory (`memory`). It therefore gives no access
-//! to a raw descriptor.
+//! created it.
+//!
+//! # Carriers
+//! The types for TCP and UDP hide the carrier of a socket (`carrier`): a descriptor of the kernel (`kernel`), an
+//! endpoint of a network stack in this process ([`stack`]) or, for tests, a queue in memory (`memory`). So access to the
+//! descriptor may fail: [`as_kernel_fd`](TcpStream::as_kernel_fd) returns an `Option`, [`into_std`](TcpStream::into_std)
+//! gives the socket back with its error, and options that a carrier does not have fail with
+//! [`Unsupported`](std::io::ErrorKind::Unsupported). `from_std` makes a socket of the kernel from any thread a socket of
+//! this one. Unix sockets are always the kernel's, and implement [`AsFd`](std::os::fd::AsFd).
+//!
+//! # Three ways to call
+//! - `async` functions (`read`, `send_to`) wait until the call succeeds; the docs of each say whether a dropped future
+//!   loses anything.
+//! - `poll_` functions are the same for hand-written futures. `poll_read_ready` and `poll_write_ready` wait without a
+//!   call.
+//! - `try_` functions make the call once, whether or not the socket is known to be ready, and fail with
+//!   [`WouldBlock`](std::io::ErrorKind::WouldBlock) if it is not. They may be called from the handler of a soft event.
+//!   After a failure, or after fewer bytes than offered, `readable` and `writable` wait for the next event.
+//!
+//! [`relay`] has what servers and proxies need to know of connections beside their bytes.
+//!
+//! # Pacing and fairness
 //!
 //! Writes to a TCP stream can be paced ([`Pacing`]): soft events send them in pieces, evenly over time.
 //!
@@ -12,26 +31,31 @@
 
 mod carrier;
 mod common;
+mod into_std;
 mod kernel;
 mod listener;
 #[cfg(feature = "memory-net")]
 mod memory;
+mod options;
 pub(crate) mod pacing;
 mod registration;
+pub mod relay;
 pub mod stack;
 mod stream;
 mod udp;
 mod unix;
 
 pub use crate::runtime::statistics::PacingStatistics;
+pub use into_std::IntoStdError;
 pub(crate) use kernel::{Interest, Kernel, Watched};
 pub use listener::{TcpListener, bind_tcp};
 pub use pacing::{PacedBy, Pacer, Pacing, all_paced_sent};
 pub use softclock_linux::inherited::{Family, Inherited, take as take_inherited};
 pub use softclock_linux::socket::tcp::ListenOptions;
 pub use softclock_linux::socket::udp::{
-    BatchFull, BindOptions, Datagram, Ecn, RecvBatch, RecvOptions, Segments,
+    BatchFull, BindOptions, Datagram, Ecn, RecvBatch, RecvOptions, Segments, Transmit,
 };
+pub use stack::KeepAlive;
 pub use stream::TcpStream;
 pub use udp::UdpSocket;
-pub use unix::{UnixListener, UnixStream, bind_unix};
+pub use unix::{UnixDatagram, UnixListener, UnixStream, bind_unix};

@@ -1,19 +1,25 @@
 //! TCP connections.
+//!
+//! - `options`: socket options; `paced`: pacing as the owner of a stream sees it.
+
+mod options;
+mod paced;
 
 use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
 
 use bytes::Bytes;
 
+use super::IntoStdError;
 use super::carrier::TcpIo;
-use super::pacing::{Paced, Pacer, Pacing, StreamPacing};
+use super::kernel::Kernel;
+use super::pacing::{Paced, StreamPacing};
 use crate::fs::File;
 use crate::runtime::inner::allowance;
 use crate::runtime::sources::Direction;
@@ -32,6 +38,9 @@ pub struct TcpStream {
 impl TcpStream {
     /// Connects to `address`.
     ///
+    /// # Cancel safety
+    /// Dropping the future ends the attempt and closes the socket.
+    ///
     /// # Errors
     /// Those of `socket(2)` and `connect(2)` (refused, unreachable, timed out). Fails outside a runtime.
     pub async fn connect(address: impl Into<SocketAddr>) -> io::Result<Self> {
@@ -48,84 +57,62 @@ impl TcpStream {
         }
     }
 
+    /// Takes over a connection that was opened elsewhere, and makes its descriptor nonblocking. It is one of the kernel
+    /// also in a runtime with a [stack](crate::net::stack), and is not paced.
+    ///
+    /// # Errors
+    /// If the runtime cannot watch the descriptor. Fails outside a runtime.
+    pub fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
+        Ok(Self::new(TcpIo::from_std(stream)?))
+    }
+
+    /// Returns the connection as one of the standard library. Its descriptor stays nonblocking:
+    /// [`set_nonblocking`](std::net::TcpStream::set_nonblocking) changes that.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] for a connection of a [stack](crate::net::stack), and
+    /// [`io::ErrorKind::ResourceBusy`] while paced data waits for its time: wait for [`sent`](Self::sent) before. The
+    /// error has the stream.
+    pub fn into_std(self) -> Result<std::net::TcpStream, IntoStdError<Self>> {
+        if self.io.as_kernel().is_none() {
+            return Err(IntoStdError::not_kernel(self));
+        }
+        let paced = self.pacing.paced();
+        let has_ended = paced.is_none_or(Paced::end_train);
+        if !has_ended || Rc::strong_count(&self.io) > 1 + usize::from(paced.is_some()) {
+            let reason = "paced data waits for its time: await `sent` before `into_std`";
+            let error = io::Error::new(io::ErrorKind::ResourceBusy, reason);
+            return Err(IntoStdError::new(self, error));
+        }
+        let Self { io, pacing, .. } = self;
+        drop(pacing);
+        match Rc::into_inner(io) {
+            Some(TcpIo::Kernel(kernel)) => Ok(kernel.into_descriptor().into()),
+            _ => {
+                unreachable!("a stream of the kernel, whose paced stream held the other reference")
+            }
+        }
+    }
+
+    /// Returns the kernel's descriptor, such as for options that this type does not have; `None` for a connection of a
+    /// [stack](crate::net::stack).
+    ///
+    /// Do not read or write by it, or make it blocking: the runtime does not see that.
+    pub fn as_kernel_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.io.as_kernel().map(Kernel::lend)
+    }
+
+    pub(super) fn io(&self) -> &TcpIo {
+        &self.io
+    }
+
+    pub(super) fn pacing(&self) -> &StreamPacing {
+        &self.pacing
+    }
+
     /// Returns the paced stream that takes writes in place of the kernel, if writes are paced.
     fn paced_writer(&self) -> Option<&Rc<Paced>> {
         self.pacing.writer(&self.io)
-    }
-
-    /// Paces all writes from now on by `pacing`, or stops pacing with `None`. The change takes effect at once,
-    /// including for data that was written before and has not been sent; none of it is lost.
-    ///
-    /// A paced write fills a bounded buffer, from which events send pieces ([`Pacing`]), including small segments
-    /// (`TCP_NODELAY`). An error in sending a piece is returned by the next write. [`shutdown`](Self::shutdown) takes
-    /// effect after the written data. Dropping the stream lets that data be sent at the rate, unless the runtime
-    /// ends, which gives it to the kernel at once, or the peer accepts no data for a minute.
-    ///
-    /// For many streams, or a rate that they share, see [`paced`](Self::paced).
-    ///
-    /// # Example
-    ///
-    /// ```no_run
-    /// # async fn pace(stream: softclock::net::TcpStream) -> Result<(), Box<dyn std::error::Error>> {
-    /// use softclock::net::Pacing;
-    ///
-    /// stream.set_pacing(Some(Pacing::of_rate("50mbit".parse()?)));
-    /// stream.write_all(&[0; 100_000]).await?; // takes 16 ms
-    /// stream.set_pacing(Some(Pacing {
-    ///     burst: "60mbit".parse()?, // where it has fallen behind
-    ///     ..Pacing::of_rate("50mbit".parse()?)
-    /// }));
-    /// stream.set_pacing(None);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn set_pacing(&self, pacing: Option<Pacing>) {
-        self.set_pacer(&Pacer::new(pacing));
-    }
-
-    /// Lets `pacer` pace the writes of this stream, like [`set_pacing`](Self::set_pacing), together with other
-    /// streams. [`Pacer::set`] then changes the pacing of streams in use.
-    #[must_use]
-    pub fn paced(self, pacer: &Pacer) -> Self {
-        self.set_pacer(pacer);
-        self
-    }
-
-    fn set_pacer(&self, pacer: &Pacer) {
-        // Otherwise the kernel would wait for the rest of a segment.
-        let _ = self.set_nodelay(true);
-        self.pacing.set_pacer(pacer);
-    }
-
-    /// Returns whether writes are currently paced.
-    pub fn is_paced(&self) -> bool {
-        self.pacing.is_on()
-    }
-
-    /// Returns whether a pending write waits for its time, because the stream is [paced](Self::set_pacing), or for
-    /// the task's next turn, rather than for the peer.
-    ///
-    /// The writer of a [stack](crate::net::stack)'s stream is not woken when it has to wait for the peer instead: ask
-    /// again after a while.
-    pub fn is_held_back(&self) -> bool {
-        let waits = match self.pacing.paced() {
-            Some(paced) => paced.is_held_back(),
-            None => self.io.registration().is_ready(Direction::Write),
-        };
-        waits || self.io.held_back() > 0
-    }
-
-    /// Returns the number of bytes written that wait for their time, because the stream is [paced](Self::set_pacing):
-    /// the [paced bytes](Self::paced_bytes), and those that a [stack](crate::net::stack) of this process has not sent
-    /// while its next segment waits for the rate. Makes no system call.
-    pub fn held_back_bytes(&self) -> usize {
-        self.paced_bytes() + self.io.held_back()
-    }
-
-    /// Returns the number of bytes written but not yet given to the kernel because the stream is
-    /// [paced](Self::set_pacing). Makes no system call.
-    pub fn paced_bytes(&self) -> usize {
-        self.pacing.paced().map_or(0, |paced| paced.pending())
     }
 
     /// Returns the number of bytes that all writes have accepted. Without those
@@ -134,27 +121,10 @@ impl TcpStream {
         self.written.get()
     }
 
-    /// Waits until the kernel has all written data: no time, unless the stream is [paced](Self::set_pacing).
-    ///
-    /// # Errors
-    /// Those of `send(2)`, for data accepted before.
-    pub async fn sent(&self) -> io::Result<()> {
-        poll_fn(|cx| self.poll_sent(cx)).await
-    }
-
-    /// Like [`sent`](Self::sent), for hand-written futures. The task is also woken when the kernel has no room; then
-    /// the stream is not [held back](Self::is_held_back).
-    ///
-    /// # Errors
-    /// As for [`sent`](Self::sent).
-    pub fn poll_sent(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
-        match self.pacing.paced() {
-            None => self.io.runtime().poll_allowance(cx).map(Ok),
-            Some(paced) => paced.poll_sent(cx),
-        }
-    }
-
     /// Reads data that has arrived, up to the size of `buffer`. Returns 0 at the end of the stream.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: a dropped future has read nothing.
     ///
     /// # Errors
     /// Those of `recv(2)`.
@@ -163,6 +133,9 @@ impl TcpStream {
     }
 
     /// Reads until `buffer` is full.
+    ///
+    /// # Cancel safety
+    /// Not cancel-safe: a dropped future may have read bytes, which `buffer` has and which are not told.
     ///
     /// # Errors
     /// Those of `recv(2)`, and [`io::ErrorKind::UnexpectedEof`] if the stream ends before.
@@ -181,6 +154,9 @@ impl TcpStream {
 
     /// Writes as much of `bytes` as the send buffer accepts.
     ///
+    /// # Cancel safety
+    /// Cancel-safe: a dropped future has written nothing.
+    ///
     /// # Errors
     /// Those of `send(2)`.
     pub async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -188,6 +164,9 @@ impl TcpStream {
     }
 
     /// Writes all of `bytes`.
+    ///
+    /// # Cancel safety
+    /// Not cancel-safe: a dropped future may have written a part; [`bytes_written`](Self::bytes_written) tells how much.
     ///
     /// # Errors
     /// Those of `send(2)`.
@@ -210,26 +189,63 @@ impl TcpStream {
     /// content of the file at the time of transmission: later changes show, and truncated parts read as zeros. If the
     /// peer has gone, SIGPIPE is raised, which Rust programs ignore by default.
     ///
+    /// # Cancel safety
+    /// Cancel-safe: a dropped future has sent nothing.
+    ///
     /// # Errors
     /// Those of `sendfile(2)`, and of earlier writes.
     pub async fn send_file(&self, file: &File, offset: u64, len: usize) -> io::Result<usize> {
         poll_fn(|cx| self.poll_send_file(cx, file, offset, len)).await
     }
 
-    /// Writes as much as the send buffer accepts, without waiting. May be called from the handler of a soft event.
+    /// Reads what has arrived, up to the size of `buffer`, without waiting. Returns 0 at the end of the stream. Makes
+    /// the call also if no data is known to be there. May be called from the handler of a soft event.
+    ///
+    /// After a read that has not filled the buffer, [`readable`](Self::readable) waits for more data.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if nothing has arrived; otherwise those of `recv(2)`.
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.io.try_recv(buffer)
+    }
+
+    /// Like [`try_read`](Self::try_read), into several buffers, one after the other. With a
+    /// [stack](crate::net::stack), only into the first that is not empty.
+    ///
+    /// # Errors
+    /// As for [`try_read`](Self::try_read).
+    pub fn try_read_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.io.try_recv_vectored(buffers)
+    }
+
+    /// Writes as much as the send buffer accepts, without waiting. Makes the call also if no room is known to be there.
+    /// May be called from the handler of a soft event.
+    ///
+    /// After a write that was not accepted in full, [`writable`](Self::writable) waits for room.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if it accepts no data; otherwise those of `send(2)`.
     pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.try_write_vectored(&[IoSlice::new(bytes)])
+    }
+
+    /// Like [`try_write`](Self::try_write), from several buffers.
+    ///
+    /// # Errors
+    /// As for [`try_write`](Self::try_write).
+    pub fn try_write_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
         let written = match self.paced_writer() {
-            Some(paced) => paced.try_write(bytes)?,
-            None => self.io.try_send(bytes)?,
+            Some(paced) => paced.try_write(buffers)?,
+            None => self.io.try_send_vectored(buffers)?,
         };
         self.written.set(self.written.get() + written as u64);
         Ok(written)
     }
 
     /// Like [`read`](Self::read), but leaves the data to be read again.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: it takes nothing.
     ///
     /// # Errors
     /// Those of `recv(2)`.
@@ -253,32 +269,37 @@ impl TcpStream {
         self.io.poll_recv(cx, buffer)
     }
 
-    /// Ready when the connection is known to be lost: the peer has reset it, the kernel has given up, or both
-    /// directions have ended. A peer that has ended only its own direction may still read. Until then `cx` is woken
-    /// by the loss and by arriving data. Makes no system call. [`Mechanism::Select`](crate::Mechanism) does not
-    /// report a loss.
-    pub fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
-        self.io.poll_lost(cx)
-    }
-
     /// Ready when a [`read`](Self::read) may return data, the end of the stream, or an error; it may still have to
     /// wait. Until then `cx` is woken when that changes. Makes no system call.
-    pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
+    pub fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<()> {
         self.io.registration().poll_ready(cx, Direction::Read)
     }
 
-    /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the
-    /// connection is [lost](Self::poll_lost). Data that the peer sent before may be unread. Until then `cx` is woken
-    /// by the end and by arriving data. Makes no system call. [`Mechanism::Select`](crate::Mechanism) does not report
-    /// the end.
-    pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
-        self.io.poll_ended(cx)
+    /// Ready when a [`write`](Self::write) may accept data or return an error; it may still have to wait. Until then
+    /// `cx` is woken when that changes. Makes no system call.
+    pub fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        match self.pacing.paced() {
+            Some(paced) => paced.poll_write_ready(cx),
+            None => self.io.registration().poll_ready(cx, Direction::Write),
+        }
     }
 
-    /// Removes the tasks that wait to read, so that arriving data does not wake them until they poll again. Use it
-    /// before passing the stream on to another task. Makes no system call.
-    pub fn forget_readers(&self) {
-        self.io.registration().forget_waiters(Direction::Read);
+    /// Waits until a [`try_read`](Self::try_read) may return data, the end of the stream, or an error. Afterwards it
+    /// may still fail with [`io::ErrorKind::WouldBlock`]; then wait again.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: it takes nothing.
+    pub async fn readable(&self) {
+        poll_fn(|cx| self.poll_read_ready(cx)).await;
+    }
+
+    /// Waits until a [`try_write`](Self::try_write) may accept data or return an error. Afterwards it may still fail
+    /// with [`io::ErrorKind::WouldBlock`]; then wait again.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: it takes nothing.
+    pub async fn writable(&self) {
+        poll_fn(|cx| self.poll_write_ready(cx)).await;
     }
 
     /// Reads up to `max` bytes into the runtime's buffer and passes them to `take`.
@@ -383,45 +404,6 @@ impl TcpStream {
             None => self.io.shutdown(how),
             Some(paced) => paced.shutdown(how),
         }
-    }
-
-    /// Sets whether small segments are sent at once (`TCP_NODELAY`).
-    ///
-    /// # Errors
-    /// Those of `setsockopt(2)`.
-    pub fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
-        self.io.set_nodelay(nodelay)
-    }
-
-    /// Sets how many bytes may wait in the kernel for the peer's window before it accepts no more
-    /// (`TCP_NOTSENT_LOWAT`, at most 4 GiB; 0 for the system's default, which usually is no limit).
-    ///
-    /// Without a limit the kernel copies megabytes at once for a peer that hardly reads, and the thread's other
-    /// connections wait meanwhile. Bytes in flight do not count, so a limit that covers a few turns of the loop does
-    /// not reduce the throughput.
-    ///
-    /// # Errors
-    /// Those of `setsockopt(2)`.
-    pub fn set_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
-        self.io.set_notsent_lowat(bytes)
-    }
-
-    /// Sets how closing treats undelivered data (`SO_LINGER`). With `None`, the kernel keeps delivering it in the
-    /// background, for a time that the system defines. Zero discards it and resets the connection. Other values would
-    /// make closing block the thread, and are rejected.
-    ///
-    /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for a duration other than zero; otherwise those of `setsockopt(2)`.
-    pub fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
-        if linger.is_some_and(|time| !time.is_zero()) {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                "a lingering close would block the runtime's thread",
-            ));
-        }
-        // Pending paced data must be discarded too when closing resets the connection.
-        self.pacing.set_resets(linger.is_some());
-        self.io.set_linger(linger)
     }
 
     /// Returns the number of bytes written that the peer's kernel has not acknowledged. It shows progress before the

@@ -1,17 +1,27 @@
 //! UDP sockets.
+//!
+//! - `batches`: many datagrams by one call; `train`: paced trains of datagrams.
+//! - `options`: socket options.
 
+mod batches;
+mod options;
+mod train;
+
+use std::cell::Cell;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::task::{Context, Poll, ready};
+use std::os::fd::BorrowedFd;
+use std::task::{Context, Poll};
 
-use softclock_linux::socket;
-use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch};
+use softclock_linux::socket::udp::BindOptions;
 
+use super::IntoStdError;
 use super::carrier::UdpIo;
-use super::pacing::{DatagramPacing, Pacing};
-use crate::runtime::inner::allowance;
+use super::kernel::Kernel;
+use super::pacing::DatagramPacing;
+use crate::runtime::sources::Direction;
 
 /// A UDP socket. Its methods take `&self`, so that tasks may share it.
 ///
@@ -36,6 +46,8 @@ use crate::runtime::inner::allowance;
 pub struct UdpSocket {
     io: UdpIo,
     pacing: DatagramPacing,
+    /// The differentiated services code point, once it is known.
+    dscp: Cell<Option<u8>>,
 }
 
 impl UdpSocket {
@@ -53,13 +65,52 @@ impl UdpSocket {
     /// # Errors
     /// As for [`bind`](Self::bind). [`io::ErrorKind::Unsupported`] if the kernel lacks one of the facts.
     pub fn bind_with(address: impl Into<SocketAddr>, options: &BindOptions) -> io::Result<Self> {
-        Ok(Self {
-            io: UdpIo::bind(address.into(), options)?,
-            pacing: DatagramPacing::new(),
-        })
+        Ok(Self::new(UdpIo::bind(address.into(), options)?))
     }
 
-    /// Limits the socket to sending to and receiving from `peer`.
+    /// Takes over a socket that was bound elsewhere, and makes its descriptor nonblocking. It is one of the kernel also
+    /// in a runtime with a [stack](crate::net::stack).
+    ///
+    /// [`recv_batch`](Self::recv_batch) returns the facts that the socket was asked to record, such as by
+    /// [`bind_with`](Self::bind_with).
+    ///
+    /// # Errors
+    /// If the runtime cannot watch the descriptor. Fails outside a runtime.
+    pub fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+        Ok(Self::new(UdpIo::from_std(socket)?))
+    }
+
+    fn new(io: UdpIo) -> Self {
+        Self {
+            io,
+            pacing: DatagramPacing::new(),
+            dscp: Cell::new(None),
+        }
+    }
+
+    /// Returns the socket as one of the standard library. Its descriptor stays nonblocking:
+    /// [`set_nonblocking`](std::net::UdpSocket::set_nonblocking) changes that.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] for a socket of a [stack](crate::net::stack). The error has the socket.
+    pub fn into_std(self) -> Result<std::net::UdpSocket, IntoStdError<Self>> {
+        if self.io.as_kernel().is_none() {
+            return Err(IntoStdError::not_kernel(self));
+        }
+        let kernel = self.io.into_kernel().expect("it is one, as was just seen");
+        Ok(kernel.into_descriptor().into())
+    }
+
+    /// Returns the kernel's descriptor, such as for options that this type does not have; `None` for a socket of a
+    /// [stack](crate::net::stack).
+    ///
+    /// Do not receive or send by it, or make it blocking: the runtime does not see that.
+    pub fn as_kernel_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.io.as_kernel().map(Kernel::lend)
+    }
+
+    /// Limits the socket to sending to and receiving from `peer`. Datagrams of others that have arrived before may
+    /// still be received.
     ///
     /// # Errors
     /// Those of `connect(2)`.
@@ -68,6 +119,9 @@ impl UdpSocket {
     }
 
     /// Receives a datagram. Bytes that do not fit into `buffer` are lost.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: a dropped future has received nothing.
     ///
     /// # Errors
     /// Those of `recvfrom(2)`. `ECONNREFUSED` means that an earlier datagram found no receiver.
@@ -87,182 +141,130 @@ impl UdpSocket {
         self.io.poll_recv_from(cx, buffer)
     }
 
-    /// Waits for datagrams and receives those that are there by one system call (`recvmmsg(2)`), as many as `batch` has
-    /// slots. Returns the number of slots filled, at least 1. The former datagrams of `batch` are removed, also if the
-    /// future is dropped; a dropped future has received nothing.
-    ///
-    /// [`RecvBatch::datagrams`] iterates over what was received, with the sender of each datagram and whether it was
-    /// too long for its slot. [`BindOptions::receive`] adds the destination, the ECN field and the time of arrival, and
-    /// lets the kernel join the datagrams of a flow in one slot (UDP_GRO).
-    ///
-    /// The time of arrival is on the clock of [`softclock::now`](crate::now). The kernel stamps by CLOCK_REALTIME, and
-    /// both clocks are read once after the call to convert the stamps, which is precise to about 1 us.
-    ///
-    /// The kernel does more for each slot than for [`recv_from`](Self::recv_from), so that a batch of single datagrams
-    /// may cost more where system calls are cheap. Joined datagrams share the cost of their slot.
-    ///
-    /// Beside the call itself, every 2 KiB or four short datagrams count as one of the calls that a task may make in
-    /// one poll.
+    /// Like [`recv_from`](Self::recv_from), without waiting. Makes the call also if no datagram is known to be there. May
+    /// be called from the handler of a soft event.
     ///
     /// # Errors
-    /// Those of `recvmmsg(2)`. `ECONNREFUSED` means that an earlier datagram found no receiver.
-    ///
-    /// # Example
-    /// ```
-    /// use softclock::net::{BindOptions, Ecn, RecvBatch, RecvOptions, UdpSocket};
-    ///
-    /// # fn main() -> std::io::Result<()> {
-    /// softclock::Runtime::new()?.block_on(async {
-    ///     let receive = RecvOptions { ecn: true, ..RecvOptions::default() };
-    ///     let options = BindOptions { receive, ..BindOptions::default() };
-    ///     let server = UdpSocket::bind_with(([127, 0, 0, 1], 0), &options)?;
-    ///     let client = UdpSocket::bind(([127, 0, 0, 1], 0))?;
-    ///     client.set_ecn(Ecn::Ect0)?;
-    ///     for payload in [&b"one"[..], b"two"] {
-    ///         client.send_to(payload, server.local_addr()?).await?;
-    ///     }
-    ///
-    ///     // To be reused: receiving allocates nothing.
-    ///     let mut batch = RecvBatch::new(32, 1500);
-    ///     let mut received = 0;
-    ///     while received < 2 {
-    ///         server.recv_batch(&mut batch).await?;
-    ///         for datagram in batch.datagrams() {
-    ///             assert_eq!(datagram.source, client.local_addr()?);
-    ///             assert_eq!(datagram.payload.len(), 3);
-    ///             assert_eq!(datagram.ecn, Some(Ecn::Ect0));
-    ///             received += 1;
-    ///         }
-    ///     }
-    ///     std::io::Result::Ok(())
-    /// })
-    /// # }
-    /// ```
-    pub async fn recv_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
-        poll_fn(|cx| self.poll_recv_batch(cx, batch)).await
+    /// [`io::ErrorKind::WouldBlock`] if no datagram has arrived; otherwise as for [`recv_from`](Self::recv_from).
+    pub fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        self.io.try_recv_from(buffer)
     }
 
-    /// Like [`recv_batch`](Self::recv_batch), for hand-written futures.
+    /// Receives a datagram from the connected peer. Bytes that do not fit into `buffer` are lost.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: a dropped future has received nothing.
     ///
     /// # Errors
-    /// As for [`recv_batch`](Self::recv_batch).
-    pub fn poll_recv_batch(
-        &self,
-        cx: &Context<'_>,
-        batch: &mut RecvBatch,
-    ) -> Poll<io::Result<usize>> {
-        // While the call waits, the batch must not offer datagrams of an earlier one.
-        batch.clear();
-        let received = ready!(self.io.poll_recv_batch(cx, batch))?;
-        let bytes = |datagram: Datagram<'_>| datagram.payload.len().max(LEAST_CHARGED_BYTES);
-        self.io.runtime().take_bytes(batch.iter().map(bytes).sum());
-        Poll::Ready(Ok(received))
+    /// Those of `recv(2)`. `ECONNREFUSED` means that an earlier datagram found no receiver.
+    pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        poll_fn(|cx| self.poll_recv(cx, buffer)).await
     }
 
-    /// Sets the ECN field of the datagrams that this socket sends. The default is [`Ecn::NotEct`].
+    /// Like [`recv`](Self::recv), for hand-written futures.
     ///
     /// # Errors
-    /// Those of `setsockopt(2)`.
-    pub fn set_ecn(&self, ecn: Ecn) -> io::Result<()> {
-        self.io.set_ecn(ecn)
+    /// As for [`recv`](Self::recv).
+    pub fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
+        self.io.poll_recv_datagram(cx, buffer)
+    }
+
+    /// Like [`recv`](Self::recv), without waiting. May be called from the handler of a soft event.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if no datagram has arrived; otherwise as for [`recv`](Self::recv).
+    pub fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.io.try_recv_datagram(buffer)
     }
 
     /// Sends a datagram to `peer` when the send buffer has room.
     ///
+    /// # Cancel safety
+    /// Cancel-safe: a dropped future has sent nothing.
+    ///
     /// # Errors
     /// Those of `sendto(2)`.
     pub async fn send_to(&self, bytes: &[u8], peer: impl Into<SocketAddr>) -> io::Result<usize> {
-        let peer = Some(peer.into());
-        poll_fn(|cx| self.io.poll_send_datagrams(cx, bytes, None, peer)).await
+        let peer = peer.into();
+        poll_fn(|cx| self.poll_send_to(cx, bytes, peer)).await
+    }
+
+    /// Like [`send_to`](Self::send_to), for hand-written futures.
+    ///
+    /// # Errors
+    /// As for [`send_to`](Self::send_to).
+    pub fn poll_send_to(
+        &self,
+        cx: &Context<'_>,
+        bytes: &[u8],
+        peer: SocketAddr,
+    ) -> Poll<io::Result<usize>> {
+        self.io.poll_send_datagrams(cx, bytes, None, Some(peer))
     }
 
     /// Sends a datagram without waiting. May be called from the handler of a soft event.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if the send buffer is full; otherwise those of `sendto(2)`.
+    /// [`io::ErrorKind::WouldBlock`] if the send buffer has no room; otherwise those of `sendto(2)`.
     pub fn try_send_to(&self, bytes: &[u8], peer: impl Into<SocketAddr>) -> io::Result<usize> {
-        self.io.try_send_to(bytes, peer.into())
+        self.io.try_send_datagram(bytes, Some(peer.into()))
     }
 
     /// Sends a datagram to the connected peer when the send buffer has room.
     ///
+    /// # Cancel safety
+    /// Cancel-safe: a dropped future has sent nothing.
+    ///
     /// # Errors
     /// Those of `send(2)`.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
-        poll_fn(|cx| self.io.poll_send_datagrams(cx, bytes, None, None)).await
+        poll_fn(|cx| self.poll_send(cx, bytes)).await
     }
 
-    /// Receives a datagram from the connected peer. Bytes that do not fit into `buffer` are lost.
+    /// Like [`send`](Self::send), for hand-written futures.
     ///
     /// # Errors
-    /// Those of `recv(2)`.
-    pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
-        poll_fn(|cx| self.io.poll_recv_datagram(cx, buffer)).await
+    /// As for [`send`](Self::send).
+    pub fn poll_send(&self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.io.poll_send_datagrams(cx, bytes, None, None)
     }
 
-    /// Paces the trains of [`send_train`](Self::send_train) from the next batch on, by soft events that wake the
-    /// sender. With `None` they are sent as fast as the send buffer accepts them. Other datagrams are not paced.
-    /// [`Pacing::by`] and [`Pacing::buffer_bytes`] have no effect here.
-    pub fn set_pacing(&self, pacing: Option<Pacing>) {
-        self.pacing.set(pacing);
-    }
-
-    /// Sends `bytes` as datagrams of `segment_bytes`, of which the last may be shorter, to `peer` or to the connected
-    /// one.
-    ///
-    /// Datagrams are sent in batches that the kernel segments (UDP_SEGMENT), or one by one if it cannot. A batch
-    /// holds as much as the rate allows in the median time between trigger states: larger batches would be bursts,
-    /// smaller ones would only take more system calls. Send one train at a time: two concurrent ones share the rate,
-    /// in no defined order.
+    /// Like [`send`](Self::send), without waiting. May be called from the handler of a soft event.
     ///
     /// # Errors
-    /// Those of `sendmsg(2)`, after which a part of the train may have been sent. [`io::ErrorKind::InvalidInput`] if
-    /// `segment_bytes` is 0.
-    pub async fn send_train(
-        &self,
-        bytes: &[u8],
-        segment_bytes: u16,
-        peer: Option<SocketAddr>,
-    ) -> io::Result<()> {
-        if segment_bytes == 0 {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        if bytes.is_empty() {
-            allowance().await;
-        }
-        let runtime = self.io.runtime();
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let batch = loop {
-                let (batch, at) = self.pacing.next_batch(runtime, segment_bytes.into());
-                if at <= crate::now() {
-                    break batch;
-                }
-                // Compute the time again after the sleep, since the pacing may have changed meanwhile.
-                crate::sleep_until(at).await;
-            };
-            // If the train is late by more than a batch, several batches are sent together.
-            let due = self.pacing.due(runtime, batch, segment_bytes.into());
-            let now = &rest[..rest.len().min(due)];
-            let segment = Some(segment_bytes);
-            match poll_fn(|cx| self.io.poll_send_datagrams(cx, now, segment, peer)).await {
-                Ok(sent) => {
-                    self.pacing.on_sent(runtime, sent, batch);
-                    rest = &rest[sent..];
-                }
-                // A device without segmentation fails the call before anything is sent: repeat it one datagram at a
-                // time.
-                Err(error)
-                    if now.len() > segment_bytes.into()
-                        && socket::udp::is_without_segments(&error) =>
-                {
-                    self.pacing.on_uncut();
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.pacing.end();
-        Ok(())
+    /// [`io::ErrorKind::WouldBlock`] if the send buffer has no room; otherwise those of `send(2)`.
+    pub fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.io.try_send_datagram(bytes, None)
+    }
+
+    /// Ready when a datagram may have arrived; a receive may still have to wait. Until then `cx` is woken when one
+    /// arrives. Makes no system call.
+    pub fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        self.io.poll_ready(cx, Direction::Read)
+    }
+
+    /// Ready when the send buffer may have room; a send may still have to wait. Until then `cx` is woken when it may.
+    /// Makes no system call.
+    pub fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        self.io.poll_ready(cx, Direction::Write)
+    }
+
+    /// Waits until a datagram may have arrived. A [`try_recv_from`](Self::try_recv_from) may still fail with
+    /// [`io::ErrorKind::WouldBlock`]; then wait again.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: it takes nothing.
+    pub async fn readable(&self) {
+        poll_fn(|cx| self.poll_read_ready(cx)).await;
+    }
+
+    /// Waits until the send buffer may have room. A [`try_send_to`](Self::try_send_to) may still fail with
+    /// [`io::ErrorKind::WouldBlock`]; then wait again.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: it takes nothing.
+    pub async fn writable(&self) {
+        poll_fn(|cx| self.poll_write_ready(cx)).await;
     }
 
     /// Returns the local address.
@@ -271,6 +273,14 @@ impl UdpSocket {
     /// Those of `getsockname(2)`.
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
         self.io.local_addr()
+    }
+
+    /// Returns the address of the connected peer.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::NotConnected`] for a socket that is not connected; otherwise those of `getpeername(2)`.
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.io.peer_addr()
     }
 }
 
@@ -281,6 +291,3 @@ impl fmt::Debug for UdpSocket {
             .finish()
     }
 }
-
-/// The bytes for which a datagram of a batch counts at least, since short ones take time, too: a quarter of a call.
-const LEAST_CHARGED_BYTES: usize = 512;

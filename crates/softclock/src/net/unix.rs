@@ -1,10 +1,12 @@
-//! Unix stream sockets: connections within the machine, named by a path.
+//! Unix sockets: connections within the machine, named by a path. `datagram`: those for datagrams.
+
+mod datagram;
 
 use std::fmt;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::Shutdown;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net as std_unix;
 use std::path::Path;
 use std::task::{Context, Poll};
@@ -13,8 +15,11 @@ use softclock_core::TriggerState;
 use softclock_linux::socket;
 
 use super::kernel::Kernel;
+use super::registration::Registration;
 use crate::runtime::inner::allowance;
 use crate::runtime::sources::Direction;
+
+pub use datagram::UnixDatagram;
 
 /// A Unix socket that accepts connections. Dropping it does not remove its path.
 pub struct UnixListener {
@@ -32,7 +37,8 @@ impl UnixListener {
         Self::from_std(fd.into())
     }
 
-    /// Takes over a listener that was bound elsewhere: on another thread, or by the service manager.
+    /// Takes over a listener that was bound elsewhere: on another thread, or by the service manager. Makes its
+    /// descriptor nonblocking.
     ///
     /// # Errors
     /// If the runtime cannot watch the descriptor. Fails outside a runtime.
@@ -43,7 +49,16 @@ impl UnixListener {
         })
     }
 
+    /// Returns the listener as one of the standard library. Its descriptor stays nonblocking:
+    /// [`set_nonblocking`](std_unix::UnixListener::set_nonblocking) changes that.
+    pub fn into_std(self) -> std_unix::UnixListener {
+        self.socket.into_descriptor().into()
+    }
+
     /// Waits for a connection and accepts it.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: a dropped future has accepted no connection.
     ///
     /// # Errors
     /// Those of `accept(2)`; see [`TcpListener::accept`](super::TcpListener::accept).
@@ -60,6 +75,13 @@ impl UnixListener {
         self.socket
             .poll_call(cx, Direction::Read, TriggerState::Receive, accept)
             .map(|fd| UnixStream::from_kernel(fd?))
+    }
+}
+
+/// Do not accept by the descriptor, or make it blocking: the runtime does not see that.
+impl AsFd for UnixListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.lend()
     }
 }
 
@@ -92,7 +114,7 @@ impl UnixStream {
         Self::from_kernel(socket::unix::connect(path.as_ref())?)
     }
 
-    /// Takes over a stream that was created elsewhere, such as one of a pair.
+    /// Takes over a stream that was created elsewhere, such as one of a pair. Makes its descriptor nonblocking.
     ///
     /// # Errors
     /// If the runtime cannot watch the descriptor. Fails outside a runtime.
@@ -103,6 +125,12 @@ impl UnixStream {
         })
     }
 
+    /// Returns the stream as one of the standard library. Its descriptor stays nonblocking:
+    /// [`set_nonblocking`](std_unix::UnixStream::set_nonblocking) changes that.
+    pub fn into_std(self) -> std_unix::UnixStream {
+        self.socket.into_descriptor().into()
+    }
+
     fn from_kernel(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self {
             socket: Kernel::new(fd)?,
@@ -110,6 +138,9 @@ impl UnixStream {
     }
 
     /// Reads data that has arrived, up to the size of `buffer`. Returns 0 at the end of the stream.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: a dropped future has read nothing.
     ///
     /// # Errors
     /// Those of `recv(2)`.
@@ -119,6 +150,9 @@ impl UnixStream {
 
     /// Writes as much of `bytes` as the send buffer accepts.
     ///
+    /// # Cancel safety
+    /// Cancel-safe: a dropped future has written nothing.
+    ///
     /// # Errors
     /// Those of `send(2)`.
     pub async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
@@ -126,6 +160,9 @@ impl UnixStream {
     }
 
     /// Writes all of `bytes`.
+    ///
+    /// # Cancel safety
+    /// Not cancel-safe: a dropped future may have written a part, and does not tell how much.
     ///
     /// # Errors
     /// Those of `send(2)`.
@@ -141,6 +178,9 @@ impl UnixStream {
     }
 
     /// Like [`read`](Self::read), but leaves the data to be read again.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: it takes nothing.
     ///
     /// # Errors
     /// Those of `recv(2)`.
@@ -164,31 +204,55 @@ impl UnixStream {
         self.socket.poll_recv(cx, buffer)
     }
 
-    /// Ready when the connection is known to be lost: the peer has closed it, or both directions have ended. A peer
-    /// that has ended only its own direction may still read. Until then `cx` is woken by the loss and by arriving
-    /// data. Makes no system call. [`Mechanism::Select`](crate::Mechanism) does not report a loss.
-    pub fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
-        self.socket.registration().poll_lost(cx)
-    }
-
     /// Ready when a [`read`](Self::read) may return data, the end of the stream, or an error; it may still have to
     /// wait. Until then `cx` is woken when that changes. Makes no system call.
-    pub fn poll_readable(&self, cx: &Context<'_>) -> Poll<()> {
-        self.socket.registration().poll_ready(cx, Direction::Read)
+    pub fn poll_read_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        self.registration().poll_ready(cx, Direction::Read)
     }
 
-    /// Ready when the peer is known to have ended its direction, as by [`shutdown`](Self::shutdown), or when the
-    /// connection is [lost](Self::poll_lost). Data that the peer sent before may be unread. Until then `cx` is woken
-    /// by the end and by arriving data. Makes no system call. [`Mechanism::Select`](crate::Mechanism) does not report
-    /// the end.
-    pub fn poll_ended(&self, cx: &Context<'_>) -> Poll<()> {
-        self.socket.registration().poll_ended(cx)
+    /// Ready when a [`write`](Self::write) may accept data or return an error; it may still have to wait. Until then
+    /// `cx` is woken when that changes. Makes no system call.
+    pub fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        self.registration().poll_ready(cx, Direction::Write)
     }
 
-    /// Removes the tasks that wait to read, so that arriving data does not wake them until they poll again. Use it
-    /// before passing the stream on to another task. Makes no system call.
-    pub fn forget_readers(&self) {
-        self.socket.registration().forget_waiters(Direction::Read);
+    /// Waits until a [`try_read`](Self::try_read) may return data, the end of the stream, or an error. Afterwards it
+    /// may still fail with [`io::ErrorKind::WouldBlock`]; then wait again.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: it takes nothing.
+    pub async fn readable(&self) {
+        poll_fn(|cx| self.poll_read_ready(cx)).await;
+    }
+
+    /// Waits until a [`try_write`](Self::try_write) may accept data or return an error. Afterwards it may still fail
+    /// with [`io::ErrorKind::WouldBlock`]; then wait again.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: it takes nothing.
+    pub async fn writable(&self) {
+        poll_fn(|cx| self.poll_write_ready(cx)).await;
+    }
+
+    /// Reads what has arrived, up to the size of `buffer`, without waiting. Returns 0 at the end of the stream. May be
+    /// called from the handler of a soft event.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if nothing has arrived; otherwise those of `recv(2)`.
+    pub fn try_read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.socket.try_recv(buffer)
+    }
+
+    /// Writes as much as the send buffer accepts, without waiting. May be called from the handler of a soft event.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] if it accepts no data; otherwise those of `send(2)`.
+    pub fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        self.socket.try_send(bytes)
+    }
+
+    pub(super) fn registration(&self) -> &Registration {
+        self.socket.registration()
     }
 
     #[cfg(feature = "hyper")]
@@ -234,6 +298,13 @@ impl UnixStream {
     /// Those of `shutdown(2)`.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.socket.shutdown(how)
+    }
+}
+
+/// Do not read or write by the descriptor, or make it blocking: the runtime does not see that.
+impl AsFd for UnixStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.lend()
     }
 }
 

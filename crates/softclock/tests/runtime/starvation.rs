@@ -60,7 +60,7 @@ fn no_loop_over_what_a_socket_knows_starves_a_sleep() {
     };
     others_sleep_beside("bytes that wait", async || {
         let stream = connected().await;
-        poll_fn(|cx| stream.poll_readable(cx)).await;
+        poll_fn(|cx| stream.poll_read_ready(cx)).await;
     });
     stream.take();
     others_sleep_beside("nothing to write", async || {

@@ -68,11 +68,22 @@ macro_rules! conformance {
                 a_long_write_lets_others_run
                 files_are_sent_behind_what_was_written
                 calls_are_trigger_states_of_their_kind
+                streams_are_read_and_written_without_waiting
+                room_is_told_after_a_short_write
+                options_of_streams_are_set_or_refused
+                only_streams_of_the_kernel_have_descriptors
             );
     };
     (@datagrams $address:ident $by:expr, $pacing:expr) => {
         conformance!(@tests $address $by, $pacing;
             datagrams_keep_their_bounds
+            a_connected_socket_hears_its_peer_only
+            datagrams_are_received_and_sent_without_waiting
+            options_of_datagrams_are_set_or_refused
+            only_sockets_of_the_kernel_have_descriptors
+            a_batch_is_sent_in_order
+            a_batch_is_sent_with_the_ecn_fields
+            a_batch_is_sent_from_the_stated_source
             trains_of_datagrams_keep_their_bounds
             an_unreachable_peer_is_told_once
             a_batch_waits_for_its_first_datagram
@@ -225,6 +236,7 @@ fn run_here<F: Future>(
         Memory => Runtime::builder().in_memory().build().unwrap(),
     };
     PACING.set(pacing);
+    IS_KERNEL.set(matches!(carrier, Kernel(_)));
     IS_STACK.set(matches!(carrier, Stack(_) | ToKernel(_) | Shared(_)));
     IS_SHARED.set(matches!(carrier, Shared(_)));
     let mut owner = None;
@@ -401,6 +413,8 @@ impl Drop for Owner {
 }
 
 thread_local! {
+    /// Whether the sockets in the test that runs on this thread are the kernel's.
+    static IS_KERNEL: Cell<bool> = const { Cell::new(false) };
     /// Whether the sockets in the test that runs on this thread are those of a stack, and of another thread's.
     static IS_STACK: Cell<bool> = const { Cell::new(false) };
     static IS_SHARED: Cell<bool> = const { Cell::new(false) };

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::io::{ErrorKind, IoSlice};
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -10,11 +10,13 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use rustix::net::sockopt;
 use softclock::fs::Root;
-use softclock::net::{ListenOptions, Pacer, TcpListener, TcpStream};
+use softclock::net::relay::Supervise;
+use softclock::net::{KeepAlive, ListenOptions, Pacer, TcpListener, TcpStream};
 use softclock::{Mechanism, TriggerState};
 
-use super::{KERNEL, PACING};
+use super::{IS_KERNEL, IS_STACK, KERNEL, PACING};
 
 async fn pair(address: SocketAddr) -> (TcpStream, TcpStream) {
     let listener = match KERNEL.get() {
@@ -180,7 +182,7 @@ pub(super) async fn an_ended_direction_is_known_behind_unread_data(address: Sock
     server.read_exact(&mut [0; 1]).await.unwrap();
     let soon = softclock::timeout(Duration::from_millis(20), ended()).await;
     soon.expect_err("the client may send more");
-    let readable = || poll_fn(|cx| server.poll_readable(cx));
+    let readable = || poll_fn(|cx| server.poll_read_ready(cx));
     readable().await;
     client.shutdown(Shutdown::Write).unwrap();
     ended().await;
@@ -402,4 +404,141 @@ pub(super) async fn calls_are_trigger_states_of_their_kind(address: SocketAddr) 
     server.read_exact(&mut [0]).await.unwrap();
     assert_eq!(count(TriggerState::Send), sent + 1);
     assert!(count(TriggerState::Receive) > received);
+}
+
+pub(super) async fn streams_are_read_and_written_without_waiting(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    let mut buffer = [0; 16];
+    let error = server.try_read(&mut buffer).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    client.writable().await;
+    let parts = [
+        IoSlice::new(b"one"),
+        IoSlice::new(b""),
+        IoSlice::new(b"two"),
+    ];
+    assert_eq!(client.try_write_vectored(&parts).unwrap(), 6);
+    let mut read = Vec::new();
+    while read.len() < 6 {
+        server.readable().await;
+        let (one, two) = buffer.split_at_mut(2);
+        let mut parts = [IoSliceMut::new(one), IoSliceMut::new(two)];
+        match server.try_read_vectored(&mut parts) {
+            Ok(bytes) => read.extend_from_slice(&buffer[..bytes]),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    }
+    assert_eq!(read, b"onetwo");
+    // Whether or not the last read was told to be short, the next finds nothing.
+    let error = server.try_read(&mut buffer).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+    let short = Duration::from_millis(2);
+    assert!(softclock::timeout(short, server.readable()).await.is_err());
+    drop(client);
+    server.readable().await;
+    assert_eq!(server.try_read(&mut buffer).unwrap(), 0);
+}
+
+pub(super) async fn room_is_told_after_a_short_write(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    let chunk = vec![7; 1 << 16];
+    let mut written = 0;
+    loop {
+        match client.try_write(&chunk) {
+            Ok(bytes) => written += bytes,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    let reader = softclock::spawn_local(async move { read_to_end(&server).await.len() });
+    for _ in 0..3 {
+        // A paced stream is woken when half of its buffer is sent.
+        client.writable().await;
+        match client.try_write(&chunk) {
+            Ok(bytes) => written += bytes,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+    }
+    drop(client);
+    assert_eq!(reader.await, written);
+}
+
+pub(super) async fn options_of_streams_are_set_or_refused(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    let keep_alive = KeepAlive {
+        is_on: true,
+        idle: Duration::from_secs(60),
+        interval: Duration::from_secs(5),
+        probes: 3,
+    };
+    client.set_keep_alive(keep_alive).unwrap();
+    client
+        .set_user_timeout(Some(Duration::from_secs(30)))
+        .unwrap();
+    client.set_dscp(10).unwrap();
+    assert_eq!(
+        client.set_dscp(64).unwrap_err().kind(),
+        ErrorKind::InvalidInput
+    );
+    client.set_hop_limit(9).unwrap();
+    if let Some(fd) = client.as_kernel_fd() {
+        assert_eq!(sockopt::tcp_keepidle(fd).unwrap(), keep_alive.idle);
+        assert_eq!(sockopt::tcp_user_timeout(fd).unwrap(), 30_000);
+        assert_eq!(sockopt::ip_ttl(fd).unwrap(), 9);
+        client.set_send_buffer_bytes(50_000).unwrap();
+        client.set_recv_buffer_bytes(60_000).unwrap();
+        assert_eq!(client.send_buffer_bytes().unwrap(), 100_000);
+        assert_eq!(client.recv_buffer_bytes().unwrap(), 120_000);
+    } else if IS_STACK.get() {
+        let refused = [
+            client.set_send_buffer_bytes(50_000).unwrap_err(),
+            client.set_recv_buffer_bytes(60_000).unwrap_err(),
+            client.send_buffer_bytes().unwrap_err(),
+        ];
+        assert!(
+            refused
+                .iter()
+                .all(|error| error.kind() == ErrorKind::Unsupported)
+        );
+    }
+    // The connection works as before.
+    client.write_all(b"question").await.unwrap();
+    server.read_exact(&mut [0; 8]).await.unwrap();
+    server.write_all(b"answer").await.unwrap();
+    client.read_exact(&mut [0; 6]).await.unwrap();
+}
+
+pub(super) async fn only_streams_of_the_kernel_have_descriptors(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    assert_eq!(client.as_kernel_fd().is_some(), IS_KERNEL.get());
+    client.write_all(b"before").await.unwrap();
+    client.sent().await.unwrap();
+    let client = match client.into_std() {
+        Ok(client) => {
+            assert!(IS_KERNEL.get());
+            TcpStream::from_std(client).unwrap()
+        }
+        Err(error) => {
+            assert!(!IS_KERNEL.get());
+            assert_eq!(error.error().kind(), ErrorKind::Unsupported);
+            error.into_socket()
+        }
+    };
+    client.write_all(b"after").await.unwrap();
+    let mut buffer = [0; 11];
+    server.read_exact(&mut buffer).await.unwrap();
+    assert_eq!(&buffer, b"beforeafter");
+    server.write_all(b"answer").await.unwrap();
+    client.read_exact(&mut buffer[..6]).await.unwrap();
+
+    let listener = TcpListener::bind(address).unwrap();
+    assert_eq!(listener.as_kernel_fd().is_some(), IS_KERNEL.get());
+    let listener = match listener.into_std() {
+        Ok(listener) => TcpListener::from_std(listener).unwrap(),
+        Err(error) => error.into_socket(),
+    };
+    let connecting = TcpStream::connect(listener.local_addr().unwrap());
+    let connecting = softclock::spawn_local(connecting);
+    listener.accept().await.unwrap();
+    connecting.await.unwrap();
 }

@@ -42,6 +42,22 @@ impl ListenerIo {
         Ok(Self::Kernel(Kernel::duplicated(listener.into())?))
     }
 
+    /// Returns the kernel's socket, if it is one.
+    pub(crate) fn as_kernel(&self) -> Option<&Kernel> {
+        match self {
+            Self::Kernel(kernel) => Some(kernel),
+            _ => None,
+        }
+    }
+
+    /// Returns the kernel's socket, if it is one.
+    pub(crate) fn into_kernel(self) -> Option<Kernel> {
+        match self {
+            Self::Kernel(kernel) => Some(kernel),
+            _ => None,
+        }
+    }
+
     /// Accepts a connection when there is one.
     pub(crate) fn poll_accept(&self, cx: &Context<'_>) -> Poll<io::Result<(TcpIo, SocketAddr)>> {
         match self {

@@ -1,17 +1,17 @@
 //! TCP connections.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::net::kernel::Kernel;
 #[cfg(feature = "memory-net")]
 use crate::net::memory::MemoryTcp;
+use crate::net::options::TcpOption;
 use crate::net::registration::Registration;
 use crate::net::stack::StackTcp;
 use crate::runtime::inner::Inner;
@@ -36,6 +36,20 @@ impl TcpIo {
         match StackTcp::connect(peer) {
             Some(stack) => Ok(Self::Stack(stack?)),
             None => Ok(Self::Kernel(Kernel::connect(peer)?)),
+        }
+    }
+
+    /// Takes over a connection that was opened elsewhere.
+    pub(crate) fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self::Kernel(Kernel::duplicated(stream.into())?))
+    }
+
+    /// Returns the kernel's socket, if it is one.
+    pub(crate) fn as_kernel(&self) -> Option<&Kernel> {
+        match self {
+            Self::Kernel(kernel) => Some(kernel),
+            _ => None,
         }
     }
 
@@ -158,13 +172,34 @@ impl TcpIo {
         }
     }
 
-    /// Sends as many bytes as there is room for, without waiting.
-    pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
+    /// Receives what has arrived, up to the size of `buffer`, without waiting.
+    pub(crate) fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
-            Self::Kernel(kernel) => kernel.try_send(bytes),
-            Self::Stack(stack) => stack.try_send(bytes),
+            Self::Kernel(kernel) => kernel.try_recv(buffer),
+            Self::Stack(stack) => stack.try_recv(buffer),
             #[cfg(feature = "memory-net")]
-            Self::Memory(memory) => memory.try_send(bytes),
+            Self::Memory(memory) => memory.try_recv(buffer),
+        }
+    }
+
+    /// Like [`try_recv`](Self::try_recv), into several buffers, or into the first of them.
+    pub(crate) fn try_recv_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        if let Self::Kernel(kernel) = self {
+            return kernel.try_recv_vectored(buffers);
+        }
+        let mut buffers = buffers.iter_mut();
+        match buffers.find(|buffer| !buffer.is_empty()) {
+            Some(buffer) => self.try_recv(buffer),
+            None => self.try_recv(&mut []),
+        }
+    }
+
+    /// Sends as many bytes as there is room for, without waiting.
+    pub(crate) fn try_send_vectored(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match (self, parts) {
+            (Self::Kernel(kernel), [part]) => kernel.try_send(part),
+            (Self::Kernel(kernel), _) => kernel.try_send_vectored(parts),
+            _ => self.try_send_piece(parts),
         }
     }
 
@@ -240,30 +275,12 @@ impl TcpIo {
         }
     }
 
-    pub(crate) fn set_nodelay(&self, on: bool) -> io::Result<()> {
+    pub(crate) fn set(&self, option: TcpOption) -> io::Result<()> {
         match self {
-            Self::Kernel(kernel) => kernel.set_nodelay(on),
-            Self::Stack(stack) => stack.set_nodelay(on),
+            Self::Kernel(kernel) => kernel.set_tcp(option),
+            Self::Stack(stack) => stack.set(option),
             #[cfg(feature = "memory-net")]
-            Self::Memory(memory) => memory.set_nothing(),
-        }
-    }
-
-    pub(crate) fn set_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
-        match self {
-            Self::Kernel(kernel) => kernel.set_notsent_lowat(bytes),
-            Self::Stack(stack) => stack.set_notsent_lowat(),
-            #[cfg(feature = "memory-net")]
-            Self::Memory(memory) => memory.set_nothing(),
-        }
-    }
-
-    pub(crate) fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
-        match self {
-            Self::Kernel(kernel) => kernel.set_linger(linger),
-            Self::Stack(stack) => stack.set_linger(linger),
-            #[cfg(feature = "memory-net")]
-            Self::Memory(memory) => memory.set_linger(linger),
+            Self::Memory(memory) => memory.set(option),
         }
     }
 

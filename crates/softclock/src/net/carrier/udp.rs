@@ -1,17 +1,21 @@
 //! UDP sockets.
 
+use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use softclock_linux::socket::udp::{BindOptions, Ecn, RecvBatch};
+use softclock_linux::socket;
+use softclock_linux::socket::udp::{BindOptions, RecvBatch, Transmit};
 
 use crate::net::kernel::Kernel;
 #[cfg(feature = "memory-net")]
 use crate::net::memory::MemoryUdp;
+use crate::net::options::UdpOption;
 use crate::net::stack::{MemberUdp, StackUdp};
 use crate::runtime::inner::Inner;
+use crate::runtime::sources::Direction;
 
 /// A UDP socket. Dropping it closes it.
 pub(crate) enum UdpIo {
@@ -40,6 +44,28 @@ impl UdpIo {
         Ok(Self::Kernel(Kernel::bind(address, options)?))
     }
 
+    /// Takes over a socket that was bound elsewhere.
+    pub(crate) fn from_std(socket: std::net::UdpSocket) -> io::Result<Self> {
+        socket.set_nonblocking(true)?;
+        Ok(Self::Kernel(Kernel::duplicated_lazily(socket.into())?))
+    }
+
+    /// Returns the kernel's socket, if it is one.
+    pub(crate) fn as_kernel(&self) -> Option<&Kernel> {
+        match self {
+            Self::Kernel(kernel) => Some(kernel),
+            _ => None,
+        }
+    }
+
+    /// Returns the kernel's socket, if it is one.
+    pub(crate) fn into_kernel(self) -> Option<Kernel> {
+        match self {
+            Self::Kernel(kernel) => Some(kernel),
+            _ => None,
+        }
+    }
+
     pub(crate) fn runtime(&self) -> &Rc<Inner> {
         match self {
             Self::Kernel(kernel) => kernel.runtime(),
@@ -58,6 +84,17 @@ impl UdpIo {
             Self::Member(member) => member.connect_to(peer),
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.connect_to(peer),
+        }
+    }
+
+    /// Ready when a call in this direction may succeed. Until then `cx` is woken when it may.
+    pub(crate) fn poll_ready(&self, cx: &Context<'_>, direction: Direction) -> Poll<()> {
+        match self {
+            Self::Kernel(kernel) => kernel.registration().poll_ready(cx, direction),
+            Self::Stack(stack) => stack.poll_ready(cx, direction),
+            Self::Member(member) => member.poll_ready(cx, direction),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_ready(cx, direction),
         }
     }
 
@@ -106,14 +143,52 @@ impl UdpIo {
         }
     }
 
-    /// Sets the ECN field of the datagrams to send.
-    pub(crate) fn set_ecn(&self, ecn: Ecn) -> io::Result<()> {
+    /// Receives a datagram, without waiting.
+    pub(crate) fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         match self {
-            Self::Kernel(kernel) => kernel.set_ecn(ecn),
-            Self::Stack(stack) => stack.set_ecn(ecn),
-            Self::Member(member) => member.set_ecn(ecn),
+            Self::Kernel(kernel) => kernel.try_recv_from(buffer),
+            Self::Stack(stack) => stack.try_recv_from(buffer),
+            Self::Member(member) => member.try_recv_from(buffer),
             #[cfg(feature = "memory-net")]
-            Self::Memory(memory) => memory.set_ecn(ecn),
+            Self::Memory(memory) => memory.try_recv_from(buffer),
+        }
+    }
+
+    /// Like [`try_recv_from`](Self::try_recv_from), from the connected peer.
+    pub(crate) fn try_recv_datagram(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Kernel(kernel) => kernel.try_recv_datagram(buffer),
+            other => other.try_recv_from(buffer).map(|(count, _)| count),
+        }
+    }
+
+    /// Like [`poll_recv_batch`](Self::poll_recv_batch), without waiting.
+    pub(crate) fn try_recv_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
+        match self {
+            Self::Kernel(kernel) => kernel.try_recv_batch(batch),
+            Self::Stack(stack) => stack.try_recv_batch(batch),
+            Self::Member(member) => member.try_recv_batch(batch),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.try_recv_batch(batch),
+        }
+    }
+
+    pub(crate) fn set(&self, option: UdpOption) -> io::Result<()> {
+        match self {
+            Self::Kernel(kernel) => kernel.set_udp(option),
+            Self::Stack(stack) => stack.set(option),
+            Self::Member(member) => member.set(option),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.set(option),
+        }
+    }
+
+    /// The differentiated services code point of the kernel's socket. The other carriers keep it themselves when a
+    /// datagram states an ECN field.
+    pub(crate) fn dscp(&self) -> io::Result<u8> {
+        match self {
+            Self::Kernel(kernel) => kernel.call(socket::dscp),
+            _ => Ok(0),
         }
     }
 
@@ -134,14 +209,61 @@ impl UdpIo {
         }
     }
 
-    /// Sends a datagram without waiting.
-    pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
+    /// Sends a datagram to `peer` or the connected one, without waiting.
+    pub(crate) fn try_send_datagram(
+        &self,
+        bytes: &[u8],
+        peer: Option<SocketAddr>,
+    ) -> io::Result<usize> {
         match self {
-            Self::Kernel(kernel) => kernel.try_send_to(bytes, peer),
-            Self::Stack(stack) => stack.try_send_to(bytes, peer),
-            Self::Member(member) => member.try_send_to(bytes, peer),
+            Self::Kernel(kernel) => kernel.try_send_datagram(bytes, peer),
+            Self::Stack(stack) => stack.try_send_datagram(bytes, peer),
+            Self::Member(member) => member.try_send_datagram(bytes, peer),
             #[cfg(feature = "memory-net")]
-            Self::Memory(memory) => memory.try_send_to(bytes, peer),
+            Self::Memory(memory) => memory.try_send_datagram(bytes, peer),
+        }
+    }
+
+    /// Sends the first datagrams of `batch`. `dscp` and `joins` are for the kernel.
+    pub(crate) fn poll_send_batch(
+        &self,
+        cx: &Context<'_>,
+        batch: &[Transmit<'_>],
+        dscp: u8,
+        joins: &Cell<bool>,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Self::Kernel(kernel) => kernel.poll_send_batch(cx, batch, dscp, joins),
+            Self::Stack(stack) => stack.poll_send_batch(cx, batch),
+            Self::Member(member) => member.poll_send_batch(cx, batch),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.poll_send_batch(cx, batch),
+        }
+    }
+
+    /// Like [`poll_send_batch`](Self::poll_send_batch), without waiting.
+    pub(crate) fn try_send_batch(
+        &self,
+        batch: &[Transmit<'_>],
+        dscp: u8,
+        joins: &Cell<bool>,
+    ) -> io::Result<usize> {
+        match self {
+            Self::Kernel(kernel) => kernel.try_send_batch(batch, dscp, joins),
+            Self::Stack(stack) => stack.try_send_batch(batch),
+            Self::Member(member) => member.try_send_batch(batch),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.try_send_batch(batch),
+        }
+    }
+
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Kernel(kernel) => kernel.peer_addr(),
+            Self::Stack(stack) => stack.peer_addr(),
+            Self::Member(member) => member.peer_addr(),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.peer_addr(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Receiving and sending on stream sockets of any family.
 
-use std::io::{self, IoSlice};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
@@ -20,6 +20,35 @@ impl Kernel {
             self.on_transferred(Direction::Read, n, offered);
         }
         read
+    }
+
+    /// Receives what has arrived, without waiting.
+    pub(crate) fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let offered = buffer.len();
+        self.try_recv_call(offered, |fd| socket::tcp::recv(fd, buffer))
+    }
+
+    /// Like [`try_recv`](Self::try_recv), into several buffers, one after the other.
+    pub(crate) fn try_recv_vectored(&self, buffers: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let most = buffers.len().min(socket::tcp::MOST_PARTS);
+        let buffers = &mut buffers[..most];
+        let offered = buffers.iter().map(|buffer| buffer.len()).sum();
+        self.try_recv_call(offered, |fd| socket::tcp::recv_vectored(fd, buffers))
+    }
+
+    fn try_recv_call(
+        &self,
+        offered: usize,
+        mut recv: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        self.try_call(Direction::Read, TriggerState::Receive, |fd| {
+            let read = recv(fd)?;
+            // The end of the stream stays to be read.
+            if 0 < read && read < offered {
+                self.on_short(Direction::Read);
+            }
+            Ok(read)
+        })
     }
 
     pub(crate) fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -94,8 +123,28 @@ impl Kernel {
 
     /// Sends as much as the send buffer accepts, without waiting.
     pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
-        let send = |fd: BorrowedFd<'_>| socket::tcp::send(fd, bytes);
-        self.try_call(Direction::Write, TriggerState::Send, send)
+        self.try_send_call(bytes.len(), |fd| socket::tcp::send(fd, bytes))
+    }
+
+    /// Like [`try_send`](Self::try_send), from several buffers.
+    pub(crate) fn try_send_vectored(&self, buffers: &[IoSlice<'_>]) -> io::Result<usize> {
+        let buffers = &buffers[..buffers.len().min(socket::tcp::MOST_PARTS)];
+        let offered = buffers.iter().map(|buffer| buffer.len()).sum();
+        self.try_send_call(offered, |fd| socket::tcp::send_vectored(fd, buffers))
+    }
+
+    fn try_send_call(
+        &self,
+        offered: usize,
+        mut send: impl FnMut(BorrowedFd<'_>) -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        self.try_call(Direction::Write, TriggerState::Send, |fd| {
+            let sent = send(fd)?;
+            if sent < offered {
+                self.on_short(Direction::Write);
+            }
+            Ok(sent)
+        })
     }
 
     pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {

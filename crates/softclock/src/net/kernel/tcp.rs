@@ -4,13 +4,14 @@ use std::io::{self, IoSlice};
 use std::net::{Shutdown, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use softclock_core::TriggerState;
 use softclock_linux::socket;
 use softclock_linux::socket::tcp::ListenOptions;
+use softclock_net::tcp::keepalive::KeepAlive;
 
 use super::Kernel;
+use crate::net::options::TcpOption;
 use crate::runtime::sources::Direction;
 
 impl Kernel {
@@ -71,16 +72,18 @@ impl Kernel {
         })
     }
 
-    pub(crate) fn set_nodelay(&self, on: bool) -> io::Result<()> {
-        self.call(|fd| socket::tcp::set_nodelay(fd, on))
-    }
-
-    pub(crate) fn set_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
-        self.call(|fd| socket::tcp::set_notsent_lowat(fd, bytes))
-    }
-
-    pub(crate) fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
-        self.call(|fd| socket::tcp::set_linger(fd, linger))
+    pub(crate) fn set_tcp(&self, option: TcpOption) -> io::Result<()> {
+        self.call(|fd| match option {
+            TcpOption::NoDelay(on) => socket::tcp::set_nodelay(fd, on),
+            TcpOption::NotsentLowat(bytes) => socket::tcp::set_notsent_lowat(fd, bytes),
+            TcpOption::Linger(linger) => socket::tcp::set_linger(fd, linger),
+            TcpOption::KeepAlive(keep_alive) => set_keep_alive(fd, &keep_alive),
+            TcpOption::UserTimeout(timeout) => socket::tcp::set_user_timeout(fd, timeout),
+            TcpOption::Dscp(dscp) => socket::set_dscp(fd, dscp),
+            TcpOption::HopLimit(hops) => socket::set_hop_limit(fd, hops),
+            TcpOption::SendBuffer(bytes) => socket::set_send_buffer_bytes(fd, bytes),
+            TcpOption::RecvBuffer(bytes) => socket::set_recv_buffer_bytes(fd, bytes),
+        })
     }
 
     pub(crate) fn unacknowledged(&self) -> io::Result<u64> {
@@ -94,6 +97,19 @@ impl Kernel {
     pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
         self.call(socket::peer_addr)
     }
+}
+
+fn set_keep_alive(fd: BorrowedFd<'_>, keep_alive: &KeepAlive) -> io::Result<()> {
+    if keep_alive.is_on {
+        let KeepAlive {
+            idle,
+            interval,
+            probes,
+            ..
+        } = *keep_alive;
+        socket::tcp::set_keep_alive_times(fd, idle, interval, probes)?;
+    }
+    socket::tcp::set_keep_alive(fd, keep_alive.is_on)
 }
 
 fn send_parts(fd: BorrowedFd<'_>, parts: &[IoSlice<'_>]) -> io::Result<usize> {

@@ -8,13 +8,13 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::fs::FileExt;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use softclock_core::{SourceId, TriggerState};
 use softclock_linux::readiness::Readiness;
 use softclock_linux::socket::tcp::ListenOptions;
 
 use super::{Network, Queue};
+use crate::net::options::{TcpOption, check_dscp};
 use crate::net::registration::Registration;
 use crate::runtime::sources::Direction;
 
@@ -144,11 +144,25 @@ impl MemoryTcp {
         let read = self.poll_take(cx, buffer, true);
         if let Poll::Ready(Ok(n @ 1..)) = read {
             self.registration.runtime().take_bytes(n);
-            if n < offered && !self.pair.pipes[self.end].borrow().ended {
-                self.registration.on_short(Direction::Read);
-            }
+            self.on_read(n, offered);
         }
         read
+    }
+
+    pub(crate) fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.take(buffer, true);
+        if let Ok(n @ 1..) = read {
+            self.on_read(n, buffer.len());
+        }
+        self.registration.runtime().trigger(TriggerState::Receive);
+        read
+    }
+
+    /// Records that a read has taken `bytes` of the `offered`.
+    fn on_read(&self, bytes: usize, offered: usize) {
+        if bytes < offered && !self.pair.pipes[self.end].borrow().ended {
+            self.registration.on_short(Direction::Read);
+        }
     }
 
     pub(crate) fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -248,10 +262,6 @@ impl MemoryTcp {
         (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, give)
     }
 
-    pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.try_send_piece(&[IoSlice::new(bytes)])
-    }
-
     pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
         let sent = self.give(parts);
         self.registration.runtime().trigger(TriggerState::Send);
@@ -327,15 +337,15 @@ impl MemoryTcp {
         Ok(0)
     }
 
-    /// Accepts a setting that has no effect in memory.
-    pub(crate) fn set_nothing(&self) -> io::Result<()> {
+    /// Sets an option, most of which have no effect in memory.
+    pub(crate) fn set(&self, option: TcpOption) -> io::Result<()> {
         self.pass_call();
+        match option {
+            TcpOption::Linger(linger) => self.resets.set(linger.is_some()),
+            TcpOption::Dscp(dscp) => check_dscp(dscp)?,
+            _ => {}
+        }
         Ok(())
-    }
-
-    pub(crate) fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
-        self.resets.set(linger.is_some());
-        self.set_nothing()
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {

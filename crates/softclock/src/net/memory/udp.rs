@@ -9,9 +9,10 @@ use std::task::{Context, Poll};
 
 use softclock_core::{Clock, Instant, TriggerState};
 use softclock_linux::readiness::Readiness;
-use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch, RecvOptions};
+use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch, RecvOptions, Transmit};
 
 use super::{Network, Queue};
+use crate::net::options::{UdpOption, check_dscp};
 use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
@@ -87,13 +88,21 @@ impl MemoryUdp {
         cx: &Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
-        let receive = || {
-            let next = self.take()?;
-            let count = next.payload.len().min(buffer.len());
-            buffer[..count].copy_from_slice(&next.payload[..count]);
-            Ok((count, next.source))
-        };
+        let receive = || self.recv_from(buffer);
         (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
+    }
+
+    pub(crate) fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let received = self.recv_from(buffer);
+        self.runtime().trigger(TriggerState::Receive);
+        received
+    }
+
+    fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let next = self.take()?;
+        let count = next.payload.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&next.payload[..count]);
+        Ok((count, next.source))
     }
 
     pub(crate) fn poll_recv_datagram(
@@ -109,24 +118,36 @@ impl MemoryUdp {
         cx: &Context<'_>,
         batch: &mut RecvBatch,
     ) -> Poll<io::Result<usize>> {
-        let receive = || {
-            batch.clear();
-            let mut next = self.take()?;
-            loop {
-                let datagram = next.seen_by(&self.receive, self.address.ip());
-                batch.put(datagram).map_err(io::Error::other)?;
-                if batch.len() == batch.slots() {
-                    break;
-                }
-                let Some(another) = self.queue.waiting.borrow_mut().pop_front() else {
-                    self.registration.on_short(Direction::Read);
-                    break;
-                };
-                next = another;
-            }
-            Ok(batch.len())
-        };
+        let receive = || self.recv_batch(batch);
         (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, receive)
+    }
+
+    pub(crate) fn try_recv_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
+        let received = self.recv_batch(batch);
+        self.runtime().trigger(TriggerState::Receive);
+        received
+    }
+
+    fn recv_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
+        batch.clear();
+        let mut next = self.take()?;
+        loop {
+            let datagram = next.seen_by(&self.receive, self.address.ip());
+            batch.put(datagram).map_err(io::Error::other)?;
+            if batch.len() == batch.slots() {
+                break;
+            }
+            let Some(another) = self.next() else {
+                self.registration.on_short(Direction::Read);
+                break;
+            };
+            next = another;
+        }
+        Ok(batch.len())
+    }
+
+    pub(crate) fn poll_ready(&self, cx: &Context<'_>, direction: Direction) -> Poll<()> {
+        self.registration.poll_ready(cx, direction)
     }
 
     /// Takes the next datagram. A refused datagram is an error, which comes first.
@@ -134,16 +155,28 @@ impl MemoryUdp {
         if self.is_refused.take() {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        let next = self.queue.waiting.borrow_mut().pop_front();
-        next.ok_or_else(|| {
+        self.next().ok_or_else(|| {
             self.registration.on_would_block(Direction::Read);
             io::ErrorKind::WouldBlock.into()
         })
     }
 
-    pub(crate) fn set_ecn(&self, ecn: Ecn) -> io::Result<()> {
-        self.ecn.set(ecn);
+    /// Takes the next datagram, and drops those of others than the connected peer.
+    fn next(&self) -> Option<Waiting> {
+        let mut waiting = self.queue.waiting.borrow_mut();
+        let is_peer = |next: &Waiting| self.peer.get().is_none_or(|peer| peer == next.source);
+        std::iter::from_fn(|| waiting.pop_front()).find(is_peer)
+    }
+
+    /// Sets an option, most of which have no effect in memory.
+    pub(crate) fn set(&self, option: UdpOption) -> io::Result<()> {
         self.runtime().trigger(TriggerState::SystemCall);
+        match option {
+            UdpOption::Ecn(ecn) => self.ecn.set(ecn),
+            UdpOption::Dscp(dscp) => check_dscp(dscp)?,
+            UdpOption::Join(..) | UdpOption::Leave(..) => return Err(option.unsupported()),
+            _ => {}
+        }
         Ok(())
     }
 
@@ -155,23 +188,60 @@ impl MemoryUdp {
         peer: Option<SocketAddr>,
     ) -> Poll<io::Result<usize>> {
         let send = || {
-            let not_connected = || io::Error::from(io::ErrorKind::NotConnected);
-            let peer = peer.or(self.peer.get()).ok_or_else(not_connected)?;
-            self.put(bytes, segment_bytes, peer);
+            let peer = self.receiver(peer)?;
+            self.put(&Transmit::to(peer, bytes), segment_bytes, peer);
             Ok(bytes.len())
         };
         (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, send)
     }
 
-    pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
-        self.put(bytes, None, peer);
+    pub(crate) fn try_send_datagram(
+        &self,
+        bytes: &[u8],
+        peer: Option<SocketAddr>,
+    ) -> io::Result<usize> {
+        let peer = self.receiver(peer)?;
+        self.put(&Transmit::to(peer, bytes), None, peer);
         self.runtime().trigger(TriggerState::Send);
         Ok(bytes.len())
     }
 
+    pub(crate) fn poll_send_batch(
+        &self,
+        cx: &Context<'_>,
+        batch: &[Transmit<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let send = || self.send_batch(batch);
+        (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, send)
+    }
+
+    pub(crate) fn try_send_batch(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
+        let sent = self.send_batch(batch);
+        self.runtime().trigger(TriggerState::Send);
+        sent
+    }
+
+    fn send_batch(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
+        for (sent, datagram) in batch.iter().enumerate() {
+            match self.receiver(datagram.destination) {
+                Ok(peer) => self.put(datagram, None, peer),
+                // The error occurs again in the next call.
+                Err(_) if sent > 0 => return Ok(sent),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(batch.len())
+    }
+
+    fn receiver(&self, peer: Option<SocketAddr>) -> io::Result<SocketAddr> {
+        let not_connected = || io::ErrorKind::NotConnected.into();
+        peer.or(self.peer.get()).ok_or_else(not_connected)
+    }
+
     /// Queues a datagram for its receiver, or datagrams of `segment_bytes`, which stay joined if the receiver accepts
     /// that. They are lost if there is no receiver or its queue is full.
-    fn put(&self, bytes: &[u8], segment_bytes: Option<u16>, peer: SocketAddr) {
+    fn put(&self, datagram: &Transmit<'_>, segment_bytes: Option<u16>, peer: SocketAddr) {
+        let bytes = datagram.payload;
         let names = &Network::of(self.runtime()).datagrams;
         let found = names.find(peer).or_else(|| names.find(wildcard(peer)));
         let Some(receiver) = found else {
@@ -187,9 +257,9 @@ impl MemoryUdp {
         match segment {
             Some(segment) if !receiver.joins.get() => {
                 let segments = bytes.chunks(usize::from(segment.get()));
-                segments.for_each(|one| self.put_one(&receiver, one, None, peer));
+                segments.for_each(|one| self.put_one(&receiver, one, None, (datagram, peer)));
             }
-            joined => self.put_one(&receiver, bytes, joined, peer),
+            joined => self.put_one(&receiver, bytes, joined, (datagram, peer)),
         }
     }
 
@@ -198,21 +268,28 @@ impl MemoryUdp {
         receiver: &Queue<Waiting>,
         payload: &[u8],
         segment_bytes: Option<NonZeroU16>,
-        peer: SocketAddr,
+        (datagram, peer): (&Transmit<'_>, SocketAddr),
     ) {
+        let mut source = self.address;
+        source.set_ip(datagram.source.unwrap_or(source.ip()));
         let mut waiting = receiver.waiting.borrow_mut();
         if waiting.len() < QUEUED {
             waiting.push_back(Waiting {
                 payload: payload.to_vec(),
-                source: self.address,
+                source,
                 destination: peer.ip(),
-                ecn: self.ecn.get(),
+                ecn: datagram.ecn.unwrap_or(self.ecn.get()),
                 received: self.runtime().clock.now(),
                 segment_bytes,
             });
             drop(waiting);
             Network::of(self.runtime()).post(receiver.source, Readiness::READABLE);
         }
+    }
+
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.runtime().trigger(TriggerState::SystemCall);
+        self.receiver(None)
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {

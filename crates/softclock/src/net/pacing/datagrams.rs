@@ -39,6 +39,11 @@ impl DatagramPacing {
         self.cuts.set(false);
     }
 
+    /// Whether datagrams may be joined for the kernel to segment them. Cleared once it cannot.
+    pub(crate) const fn joins(&self) -> &Cell<bool> {
+        &self.cuts
+    }
+
     /// Returns the bytes of the next batch, in datagrams of `segment` bytes, and the time to send it.
     pub(crate) fn next_batch(&self, runtime: &Inner, segment: usize) -> (usize, Instant) {
         let now = runtime.clock.now();

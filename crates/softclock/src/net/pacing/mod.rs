@@ -91,6 +91,7 @@ pub struct Pacing {
 
 /// The clock that sends the pieces of a paced stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum PacedBy {
     /// A soft event for each piece.
     #[default]
@@ -296,6 +297,9 @@ fn transmitted(
 
 /// Waits until the kernel has all data that paced streams of this thread have accepted, including streams that were
 /// dropped.
+///
+/// # Cancel safety
+/// Cancel-safe: it only looks.
 ///
 /// # Panics
 /// If called outside a runtime.

@@ -107,6 +107,31 @@ impl Paced {
         }
     }
 
+    /// Ends the train of a stream without pending data, so that no event holds the stream. Returns false if there is
+    /// pending data.
+    pub(crate) fn end_train(self: &Rc<Self>) -> bool {
+        let mut state = self.state.borrow_mut();
+        if !state.pending.is_empty() {
+            return false;
+        }
+        state.clock.end();
+        let waits = mem::replace(&mut state.waits, Waits::Nothing);
+        let writers = mem::take(&mut state.writers);
+        let pacer = state.pacer.clone();
+        // The values dropped from here on may own owners of streams.
+        drop(state);
+        let event = match waits {
+            Waits::Event(key) => self.cancel(key),
+            Waits::Release => {
+                pacer.forget(self);
+                None
+            }
+            Waits::Nothing | Waits::Kernel => None,
+        };
+        drop((writers, event, pacer));
+        true
+    }
+
     /// Ready when the kernel has all written data.
     pub(crate) fn poll_sent(&self, cx: &Context<'_>) -> Poll<io::Result<()>> {
         let mut state = self.state.borrow_mut();

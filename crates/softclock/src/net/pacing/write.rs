@@ -9,6 +9,7 @@ use softclock_core::Clock;
 use super::buffer::with_front;
 use super::state::Waits;
 use super::{Paced, PacedBy, TICK};
+use crate::runtime::sources::Direction;
 
 /// The next step of a write.
 enum Step {
@@ -49,23 +50,38 @@ impl Paced {
     }
 
     /// Like [`poll_write`](Self::poll_write), without waiting.
-    pub(crate) fn try_write(self: &Rc<Self>, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.is_empty() {
+    pub(crate) fn try_write(self: &Rc<Self>, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        if parts.iter().all(|part| part.is_empty()) {
             return Ok(0);
         }
-        let parts = [IoSlice::new(bytes)];
         let send = |piece: &[IoSlice<'_>]| Poll::Ready(self.io.try_send_piece(piece));
         let begun = match self.next_step()? {
-            Step::Unpaced => return self.io.try_send(bytes),
-            Step::Begin => match self.begin(&parts, send) {
+            Step::Unpaced => return self.io.try_send_vectored(parts),
+            Step::Begin => match self.begin(parts, send) {
                 Poll::Ready(begun) => begun?,
                 Poll::Pending => 0,
             },
             Step::Queue => 0,
         };
-        match begun + self.queue(&parts, begun) {
+        match begun + self.queue(parts, begun) {
             0 => Err(io::ErrorKind::WouldBlock.into()),
             taken => Ok(taken),
+        }
+    }
+
+    /// Ready when [`try_write`](Self::try_write) may take bytes: the buffer has room, or nothing waits and the kernel
+    /// may have room. Until then the task is woken.
+    pub(crate) fn poll_write_ready(&self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.state.borrow_mut();
+        let is_queueing = !state.pending.is_empty() || state.waits != Waits::Nothing;
+        if is_queueing && state.error.is_none() && state.pending.len() >= state.room {
+            state.add_writer(cx.waker());
+            return Poll::Pending;
+        }
+        drop(state);
+        match is_queueing {
+            true => self.io.runtime().poll_allowance(cx),
+            false => self.io.registration().poll_ready(cx, Direction::Write),
         }
     }
 

@@ -12,7 +12,7 @@ use softclock_linux::socket::tcp::ListenOptions;
 use softclock_net::stack::{TcpListenSettings, TcpListenerId};
 
 use super::driver::Driver;
-use super::member::StackShare;
+use super::share::StackShare;
 use super::tcp::StackTcp;
 use super::udp::reuse_error;
 use crate::net::registration::Registration;

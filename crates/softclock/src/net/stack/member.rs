@@ -9,129 +9,19 @@ use std::task::{Context, Poll, ready};
 
 use softclock_core::{Clock, TriggerState};
 use softclock_linux::link::{BATCH, Chunk, Transport};
-use softclock_linux::socket::udp::{BindOptions, Ecn, RecvBatch, RecvOptions};
+use softclock_linux::socket::udp::{BindOptions, RecvBatch, RecvOptions, Transmit};
 use softclock_net::checksum::Addresses;
 use softclock_net::drops::DropReason;
-use softclock_net::routes::{Destination, Prefix, Routes};
+use softclock_net::routes::{Destination, Routes};
 use softclock_net::stack::{self, Pending, Ports, SendError, Taken, datagram_packet};
 
-use super::StackError;
-use super::driver::{Driver, Parts};
-use super::interface::Opened;
 use super::ring::SocketRing;
+use super::share::StackShare;
 use super::shared::{Change, NotSent, Shared, SharedSocket};
-use super::udp::{network_error, reuse_error, seen, send_error};
-use crate::net::common::Common;
+use super::udp::{network_error, reuse_error, seen, send_error, with_ecn, with_option};
+use crate::net::options::UdpOption;
 use crate::runtime::inner::Inner;
-
-/// A stack that other threads may join. Created by [`Stack::share`](super::Stack::share).
-///
-/// # Example
-/// ```no_run
-/// use softclock::net::UdpSocket;
-/// use softclock::net::stack::{self, StackOptions};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// softclock::Runtime::new()?.block_on(async {
-///     let mut options = StackOptions::new("eth0");
-///     options.addresses.push("192.0.2.7/24".parse()?);
-///     let share = stack::open(&options)?.share();
-///     let worker = std::thread::spawn(move || -> std::io::Result<()> {
-///         softclock::Runtime::new()?.block_on(async {
-///             share.join().map_err(std::io::Error::other)?;
-///             let socket = UdpSocket::bind(([192, 0, 2, 7], 9))?;
-///             let (length, peer) = socket.recv_from(&mut [0; 2048]).await?;
-///             println!("{length} bytes from {peer}");
-///             Ok(())
-///         })
-///     });
-/// #   drop(worker);
-///     Ok(())
-/// })
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct StackShare(pub(super) Arc<Shared>);
-
-impl StackShare {
-    /// Lets the current runtime have sockets on the stack: those that are bound to an address of the stack, or to an
-    /// unspecified one.
-    ///
-    /// If the stack has [several threads](super::StackOptions::threads) and one of them is missing, the runtime becomes
-    /// that one, and has TCP sockets, too; else it has UDP sockets.
-    ///
-    /// The runtime that opened the stack demultiplexes datagrams, and copies those for this runtime's sockets into
-    /// their channels. With [`NiLrp`](super::Architecture::NiLrp) the XDP program demultiplexes them into a ring for
-    /// each socket, which this runtime reads. The work of IP and UDP is done here, by the tasks that receive. With TCP
-    /// sockets, by AF_XDP on an interface of several queues, this runtime receives from queues of its own.
-    ///
-    /// # Errors
-    /// [`StackError::Exists`] if the runtime has a stack or shares one, [`StackError::Gone`] if the stack has ended,
-    /// and [`StackError::Watch`] outside a runtime.
-    pub fn join(&self) -> Result<(), StackError> {
-        let runtime = Inner::current().map_err(StackError::Watch)?;
-        if Driver::current().is_some() {
-            return Err(StackError::Exists);
-        }
-        if self.0.is_closed() {
-            return Err(StackError::Gone(self.0.link.name().into()));
-        }
-        let mut shared = Common::of(&runtime).shared_stack.borrow_mut();
-        if shared.is_some() {
-            return Err(StackError::Exists);
-        }
-        *shared = Some(Rc::new(self.clone()));
-        drop(shared);
-        if let Some((lane, stack)) = self.0.take_lane(runtime.clone()) {
-            let driver = Driver::new(Parts {
-                link: self.0.link.clone(),
-                opened: Opened::Lane(lane),
-                claim: None,
-                delayed: None,
-                monitor: None,
-                stack,
-                capture: self.0.capture.clone(),
-                host: None,
-                signalling: self.0.signalling,
-            });
-            driver
-                .and_then(|driver| driver.start())
-                .map_err(StackError::Watch)?;
-        }
-        Ok(())
-    }
-
-    /// Whether the current runtime shares a stack to which a socket at this address belongs.
-    pub(super) fn current_owns(transport: Transport, local: SocketAddr) -> bool {
-        let ip = local.ip();
-        let is_own = |prefix: &Prefix| prefix.address == ip;
-        Self::current().is_some_and(|share| {
-            let is_own = ip.is_unspecified() || share.0.routes.addresses().iter().any(is_own);
-            is_own && share.0.has_port(transport, local.port())
-        })
-    }
-
-    /// Whether the current runtime shares a stack that opens the connections to this address.
-    pub(super) fn current_reaches(remote: IpAddr) -> bool {
-        let has_route = |share: Rc<Self>| {
-            share.0.ports.is_none() && share.0.routes.source_for(remote).is_some()
-        };
-        !remote.is_loopback() && Self::current().is_some_and(has_route)
-    }
-
-    /// The stack that the current runtime shares.
-    fn current() -> Option<Rc<Self>> {
-        let runtime = Inner::current().ok()?;
-        let shared = Common::of(&runtime).shared_stack.borrow().clone()?;
-        shared.downcast().ok()
-    }
-}
-
-impl std::fmt::Debug for StackShare {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StackShare").finish_non_exhaustive()
-    }
-}
+use crate::runtime::sources::Direction;
 
 /// A UDP socket on the stack of another thread's runtime. Dropping it closes it.
 pub(crate) struct MemberUdp {
@@ -144,7 +34,8 @@ pub(crate) struct MemberUdp {
     is_channel_next: Cell<bool>,
     receive: RecvOptions,
     remote: Cell<Option<SocketAddr>>,
-    ecn: Cell<Ecn>,
+    /// The traffic class of the datagrams to send.
+    class: Cell<u8>,
 }
 
 impl MemberUdp {
@@ -178,7 +69,7 @@ impl MemberUdp {
             is_channel_next: Cell::new(false),
             receive: options.receive,
             remote: Cell::new(None),
-            ecn: Cell::default(),
+            class: Cell::default(),
         })
     }
 
@@ -207,14 +98,15 @@ impl MemberUdp {
         buffer: &mut [u8],
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
         ready!(self.runtime.poll_allowance(cx));
-        let received = self.poll_next(cx).map_ok(|datagram| {
-            let payload = datagram.payload();
-            let count = payload.len().min(buffer.len());
-            buffer[..count].copy_from_slice(&payload[..count]);
-            (count, datagram.source)
-        });
+        let received = self.poll_next(Some(cx));
         self.runtime.trigger(TriggerState::Receive);
-        received
+        received.map_ok(|datagram| copied(&datagram, buffer))
+    }
+
+    pub(crate) fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let received = self.poll_next(None);
+        self.runtime.trigger(TriggerState::Receive);
+        at_once(received).map(|datagram| copied(&datagram, buffer))
     }
 
     pub(crate) fn poll_recv_datagram(
@@ -231,12 +123,22 @@ impl MemberUdp {
         batch: &mut RecvBatch,
     ) -> Poll<io::Result<usize>> {
         ready!(self.runtime.poll_allowance(cx));
-        let received = self.poll_fill(cx, batch);
+        let received = self.poll_fill(Some(cx), batch);
         self.runtime.trigger(TriggerState::Receive);
         received
     }
 
-    fn poll_fill(&self, cx: &Context<'_>, batch: &mut RecvBatch) -> Poll<io::Result<usize>> {
+    pub(crate) fn try_recv_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
+        let received = self.poll_fill(None, batch);
+        self.runtime.trigger(TriggerState::Receive);
+        at_once(received)
+    }
+
+    fn poll_fill(
+        &self,
+        cx: Option<&Context<'_>>,
+        batch: &mut RecvBatch,
+    ) -> Poll<io::Result<usize>> {
         batch.clear();
         let mut next = ready!(self.poll_next(cx))?;
         loop {
@@ -254,25 +156,38 @@ impl MemberUdp {
         Poll::Ready(Ok(batch.len()))
     }
 
-    /// Waits for the next datagram: the protocols run now, in this thread. After a batch of packets that are no
-    /// datagrams other tasks get their turn.
-    fn poll_next(&self, cx: &Context<'_>) -> Poll<io::Result<stack::Datagram<Chunk>>> {
+    /// Returns the next datagram: the protocols run now, in this thread. After a batch of packets that are no datagrams
+    /// other tasks get their turn. If nothing has arrived, the task, if there is one, is woken when something does.
+    fn poll_next(&self, cx: Option<&Context<'_>>) -> Poll<io::Result<stack::Datagram<Chunk>>> {
         for _ in 0..BATCH {
             if let Some(error) = self.socket.take_error() {
                 return Poll::Ready(Err(network_error(error)));
             }
-            match self.take() {
-                Taken::Datagram(datagram) => return Poll::Ready(Ok(datagram)),
-                Taken::Other => {}
-                Taken::Nothing => ready!(self.poll_ready(cx)),
+            match (self.take(), cx) {
+                (Taken::Datagram(datagram), _) => return Poll::Ready(Ok(datagram)),
+                (Taken::Other, _) => {}
+                (Taken::Nothing, Some(cx)) => ready!(self.poll_arrived(cx)),
+                (Taken::Nothing, None) => return Poll::Pending,
             }
         }
-        cx.waker().wake_by_ref();
+        if let Some(cx) = cx {
+            cx.waker().wake_by_ref();
+        }
         Poll::Pending
     }
 
+    /// Ready when a call in this direction may succeed. Until then the task is woken when it may.
+    pub(crate) fn poll_ready(&self, cx: &Context<'_>, direction: Direction) -> Poll<()> {
+        let is_ready = match direction {
+            Direction::Read => self.poll_arrived(cx),
+            Direction::Write => self.shared.poll_room(cx),
+        };
+        ready!(is_ready);
+        self.runtime.poll_allowance(cx)
+    }
+
     /// Ready if something may have arrived, in the channel or in the ring. Else both wake the task.
-    fn poll_ready(&self, cx: &Context<'_>) -> Poll<()> {
+    fn poll_arrived(&self, cx: &Context<'_>) -> Poll<()> {
         match (self.socket.poll_ready(cx), &self.ring) {
             (Poll::Pending, Some(ring)) => ring.poll_ready(cx),
             (ready, _) => ready,
@@ -323,10 +238,10 @@ impl MemberUdp {
         None
     }
 
-    pub(crate) fn set_ecn(&self, ecn: Ecn) -> io::Result<()> {
-        self.ecn.set(ecn);
+    pub(crate) fn set(&self, option: UdpOption) -> io::Result<()> {
+        let set = with_option(self.class.get(), option).map(|class| self.class.set(class));
         self.runtime.trigger(TriggerState::SystemCall);
-        Ok(())
+        set
     }
 
     /// Sends a datagram, or datagrams of `segment_bytes` as far as there is room.
@@ -342,7 +257,9 @@ impl MemberUdp {
         let mut sent = 0;
         let result = loop {
             let end = bytes.len().min(sent + segment);
-            match self.send(&bytes[sent..end], peer, Some(cx)) {
+            let mut datagram = Transmit::to_peer(&bytes[sent..end]);
+            datagram.destination = peer;
+            match self.send(&datagram, Some(cx)) {
                 Ok(()) => sent = end,
                 Err(SendError::Full) if sent > 0 => break Poll::Ready(Ok(sent)),
                 Err(SendError::Full) => break Poll::Pending,
@@ -356,25 +273,69 @@ impl MemberUdp {
         result
     }
 
-    pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
-        let sent = self.send(bytes, Some(peer), None);
+    pub(crate) fn try_send_datagram(
+        &self,
+        bytes: &[u8],
+        peer: Option<SocketAddr>,
+    ) -> io::Result<usize> {
+        let mut datagram = Transmit::to_peer(bytes);
+        datagram.destination = peer;
+        let sent = self.send(&datagram, None);
         self.runtime.trigger(TriggerState::Send);
         sent.map(|()| bytes.len()).map_err(send_error)
     }
 
-    fn send(
+    pub(crate) fn poll_send_batch(
         &self,
-        payload: &[u8],
-        peer: Option<SocketAddr>,
+        cx: &Context<'_>,
+        batch: &[Transmit<'_>],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.runtime.poll_allowance(cx));
+        let sent = match self.send_batch(batch, Some(cx)) {
+            Err(SendError::Full) => Poll::Pending,
+            sent => Poll::Ready(sent.map_err(send_error)),
+        };
+        self.runtime.trigger(TriggerState::Send);
+        sent
+    }
+
+    pub(crate) fn try_send_batch(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
+        let sent = self.send_batch(batch, None);
+        self.runtime.trigger(TriggerState::Send);
+        sent.map_err(send_error)
+    }
+
+    fn send_batch(
+        &self,
+        batch: &[Transmit<'_>],
         cx: Option<&Context<'_>>,
-    ) -> Result<(), SendError> {
-        let peer = peer.or(self.remote.get()).ok_or(SendError::NotConnected)?;
+    ) -> Result<usize, SendError> {
+        for (sent, datagram) in batch.iter().enumerate() {
+            // Only a call that sends nothing waits for room.
+            let cx = cx.filter(|_| sent == 0);
+            match self.send(datagram, cx) {
+                Ok(()) => {}
+                // The error occurs again in the next call.
+                Err(_) if sent > 0 => return Ok(sent),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(batch.len())
+    }
+
+    fn send(&self, datagram: &Transmit<'_>, cx: Option<&Context<'_>>) -> Result<(), SendError> {
+        let peer = datagram.destination.or(self.remote.get());
+        let peer = peer.ok_or(SendError::NotConnected)?;
         let destination = peer.ip();
         if peer.port() == 0 || destination.is_unspecified() {
             return Err(SendError::Remote);
         }
+        let source = match datagram.source {
+            Some(source) if !self.is_own(source, destination) => return Err(SendError::Remote),
+            stated => stated.or_else(|| self.source(destination)),
+        };
         let addresses = Addresses {
-            source: self.source(destination).ok_or(SendError::NoRoute)?,
+            source: source.ok_or(SendError::NoRoute)?,
             destination,
         };
         let ports = Ports {
@@ -382,12 +343,20 @@ impl MemberUdp {
             destination: peer.port(),
         };
         let identification = self.shared.next_identification();
-        let class = self.ecn.get() as u8;
+        let own = self.class.get();
+        let class = datagram.ecn.map_or(own, |ecn| with_ecn(own, ecn));
+        let payload = datagram.payload;
         let packet = datagram_packet(addresses, ports, class, identification, payload)?;
         self.shared.send(packet, cx).map_err(|error| match error {
             NotSent::Full => SendError::Full,
             NotSent::Closed => SendError::Closed,
         })
+    }
+
+    /// Whether datagrams to this destination can have this source: one of the stack's addresses.
+    fn is_own(&self, source: IpAddr, destination: IpAddr) -> bool {
+        let is_ours = self.shared.routes.classify(source) == Destination::Ours;
+        is_ours && source.is_ipv4() == destination.is_ipv4()
     }
 
     /// The address that datagrams to this destination are sent from.
@@ -397,6 +366,12 @@ impl MemberUdp {
         is_source
             .then_some(bound)
             .or_else(|| self.shared.routes.source_for(destination))
+    }
+
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.runtime.trigger(TriggerState::SystemCall);
+        let peer = self.remote.get();
+        peer.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -412,6 +387,22 @@ impl MemberUdp {
 impl Drop for MemberUdp {
     fn drop(&mut self) {
         self.shared.close_socket(&self.socket);
+    }
+}
+
+/// Copies the payload into `buffer`, as far as it fits. Returns its length and the sender.
+fn copied(datagram: &stack::Datagram<Chunk>, buffer: &mut [u8]) -> (usize, SocketAddr) {
+    let payload = datagram.payload();
+    let count = payload.len().min(buffer.len());
+    buffer[..count].copy_from_slice(&payload[..count]);
+    (count, datagram.source)
+}
+
+/// The result of a call that does not wait.
+fn at_once<R>(polled: Poll<io::Result<R>>) -> io::Result<R> {
+    match polled {
+        Poll::Ready(result) => result,
+        Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
     }
 }
 

@@ -19,8 +19,8 @@
 //! - `driver`: frames from the interface to the sockets and back; `udp`: UDP sockets; `ring`: their rings with NI-LRP.
 //! - `capture`: a file with the frames, for Wireshark.
 //! - `tcp`, `listener`: TCP connections and listeners.
-//! - `shared`: the part of a stack that other threads reach; `member`: their UDP sockets; `lane`: frames to their
-//!   connections; `queues`: the queues of the interface that a thread receives from.
+//! - `share`: a stack that other threads join; `shared`: the part that they reach; `member`: their UDP sockets; `lane`:
+//!   frames to their connections; `queues`: the queues of the interface that a thread receives from.
 //!
 //! # Example
 //! ```no_run
@@ -58,6 +58,7 @@ mod queues;
 mod random;
 mod received;
 mod ring;
+mod share;
 mod shared;
 mod taking;
 mod tcp;
@@ -100,7 +101,7 @@ pub use channels::{RingKind, RingReport};
 use driver::Driver;
 pub(crate) use listener::StackListener;
 pub(crate) use member::MemberUdp;
-pub use member::StackShare;
+pub use share::StackShare;
 pub(crate) use tcp::StackTcp;
 pub(crate) use udp::StackUdp;
 
@@ -257,6 +258,7 @@ impl StackOptions {
 
 /// How a stack shares an existing interface with the host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
 pub enum StackMechanism {
     /// AF_XDP if the driver supports it without copying, or if the architecture needs it; else AF_PACKET.
     #[default]
@@ -284,6 +286,9 @@ pub fn open(options: &StackOptions) -> Result<Stack, StackError> {
 /// The kernel goes on sending for a process that has ended, but a stack ends with its runtime, and what is left in its
 /// send buffers is lost. So a server awaits this before its runtime ends; under a [timeout](crate::timeout), since a
 /// peer that does not read is waited for as long as its window stays closed. Looks every 2 ms.
+///
+/// # Cancel safety
+/// Cancel-safe: it only looks.
 pub async fn flushed() {
     while unflushed() > 0 {
         crate::sleep(FLUSH_PAUSE).await;
@@ -359,6 +364,9 @@ impl Stack {
 
     /// Completes when the [capture](StackOptions::capture) has ended early, since its limit is reached or its file
     /// cannot be written; the stack goes on. Never completes without a capture.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: a dropped future has not taken the end.
     pub async fn capture_ended(&self) -> CaptureEnd {
         poll_fn(|cx| self.0.poll_capture_ended(cx)).await
     }
@@ -375,12 +383,18 @@ impl Stack {
     ///
     /// The stack goes on to take the packets to a removed address. But the host no longer answers ARP and neighbor
     /// discovery for it, so that only hosts that remember its link address reach the stack.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: a change that a dropped future has not returned is returned by the next.
     pub async fn host_address_changed(&self) -> HostAddressChange {
         poll_fn(|cx| self.0.poll_host_address(cx)).await
     }
 
     /// Completes when the interface is deleted, or moved to another network namespace. Sockets of the stack receive
     /// nothing more then.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: a later call completes at once.
     pub async fn ended(&self) -> StackError {
         self.0.ended().await
     }

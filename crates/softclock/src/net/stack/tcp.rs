@@ -10,7 +10,6 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
 
 use bytes::Bytes;
 use softclock_core::{Instant, TriggerState};
@@ -19,11 +18,13 @@ use softclock_linux::link::Buffer;
 use softclock_linux::readiness::Readiness;
 use softclock_net::stack::{Interest, Stack, TcpError, TcpId};
 use softclock_net::tcp::connection::Error;
+use softclock_net::tcp::settings::Settings;
 use softclock_net::tcp::state::State;
 
 use super::driver::{Driver, ends};
-use super::member::StackShare;
+use super::share::StackShare;
 use super::udp::bind_error;
+use crate::net::options::{TcpOption, check_dscp};
 use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
@@ -128,21 +129,29 @@ impl StackTcp {
     }
 
     pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
-        let receive = || {
-            self.receive(|stack, now| {
-                let read = stack.tcp_read(now, self.id, buffer)?;
-                if read < buffer.len() && read > 0 {
-                    self.on_short(stack, now, Direction::Read);
-                }
-                Ok(read)
-            })
-        };
+        let receive = || self.read(buffer);
         let read =
             (self.registration).poll_call(cx, Direction::Read, TriggerState::Receive, receive);
         if let Poll::Ready(Ok(bytes)) = read {
             self.runtime().take_bytes(bytes);
         }
         read
+    }
+
+    pub(crate) fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.read(buffer);
+        self.runtime().trigger(TriggerState::Receive);
+        read
+    }
+
+    fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.receive(|stack, now| {
+            let read = stack.tcp_read(now, self.id, buffer)?;
+            if read < buffer.len() && read > 0 {
+                self.on_short(stack, now, Direction::Read);
+            }
+            Ok(read)
+        })
     }
 
     pub(crate) fn poll_peek(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
@@ -253,10 +262,6 @@ impl StackTcp {
             self.runtime().take_bytes(bytes);
         }
         sent
-    }
-
-    pub(crate) fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
-        self.try_send_piece(&[IoSlice::new(bytes)])
     }
 
     pub(crate) fn try_send_piece(&self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
@@ -390,25 +395,40 @@ impl StackTcp {
         self.driver.stack.borrow().tcp_held_back(self.id)
     }
 
-    pub(crate) fn set_nodelay(&self, on: bool) -> io::Result<()> {
-        let set = self.driver.with_tcp(|stack, now| {
-            stack.tcp_set_nagle(now, self.id, !on);
-            Ok(())
-        });
+    pub(crate) fn set(&self, option: TcpOption) -> io::Result<()> {
+        let set = match option {
+            TcpOption::NoDelay(on) => self.driver.with_tcp(|stack, now| {
+                stack.tcp_set_nagle(now, self.id, !on);
+                Ok(())
+            }),
+            // The stack's send buffer takes about as much as a round trip can send, however large it may get.
+            TcpOption::NotsentLowat(_) => Ok(()),
+            TcpOption::Linger(linger) => {
+                self.resets.set(linger.is_some());
+                Ok(())
+            }
+            TcpOption::KeepAlive(keep_alive) => {
+                self.change(|settings| settings.keep_alive = keep_alive)
+            }
+            TcpOption::UserTimeout(timeout) => {
+                self.change(|settings| settings.send.user_timeout = timeout)
+            }
+            TcpOption::Dscp(dscp) => {
+                check_dscp(dscp).and_then(|()| self.change(|settings| settings.dscp = dscp))
+            }
+            TcpOption::HopLimit(0) => Err(io::ErrorKind::InvalidInput.into()),
+            TcpOption::HopLimit(hops) => self.change(|settings| settings.hop_limit = hops),
+            TcpOption::SendBuffer(_) | TcpOption::RecvBuffer(_) => Err(option.unsupported()),
+        };
         self.runtime().trigger(TriggerState::SystemCall);
         set
     }
 
-    /// Has no effect: the stack's send buffer takes about as much as a round trip can send, however large it may get.
-    pub(crate) fn set_notsent_lowat(&self) -> io::Result<()> {
-        self.runtime().trigger(TriggerState::SystemCall);
-        Ok(())
-    }
-
-    pub(crate) fn set_linger(&self, linger: Option<Duration>) -> io::Result<()> {
-        self.resets.set(linger.is_some());
-        self.runtime().trigger(TriggerState::SystemCall);
-        Ok(())
+    fn change(&self, change: impl FnOnce(&mut Settings)) -> io::Result<()> {
+        self.driver.with_tcp(|stack, now| {
+            stack.tcp_change(now, self.id, change);
+            Ok(())
+        })
     }
 
     pub(crate) fn unacknowledged(&self) -> io::Result<u64> {

@@ -1,5 +1,6 @@
 //! UDP sockets of a stack.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Deref;
@@ -9,11 +10,12 @@ use std::task::{Context, Poll, ready};
 use softclock_core::TriggerState;
 use softclock_linux::link::{BATCH, Buffer, Transport};
 use softclock_linux::readiness::Readiness;
-use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch, RecvOptions};
+use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch, RecvOptions, Transmit};
 use softclock_net::stack::{self, BindError, EndpointId, NetworkError, SendError, Taken};
 
 use super::driver::Driver;
 use super::ring::SocketRing;
+use crate::net::options::{UdpOption, check_dscp};
 use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
@@ -28,6 +30,8 @@ pub(crate) struct StackUdp {
     /// The address and port as they were bound.
     bound: SocketAddr,
     receive: RecvOptions,
+    /// The traffic class of the datagrams to send.
+    class: Cell<u8>,
 }
 
 impl StackUdp {
@@ -55,6 +59,7 @@ impl StackUdp {
             ring,
             bound: address,
             receive: options.receive,
+            class: Cell::default(),
         })
     }
 
@@ -73,14 +78,21 @@ impl StackUdp {
         cx: &Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<(usize, SocketAddr)>> {
-        let receive = || {
-            let datagram = self.take()?;
-            let payload = datagram.payload();
-            let count = payload.len().min(buffer.len());
-            buffer[..count].copy_from_slice(&payload[..count]);
-            Ok((count, datagram.source))
-        };
-        self.poll_receive(cx, receive)
+        self.poll_receive(cx, || self.recv_from(buffer))
+    }
+
+    pub(crate) fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let received = self.recv_from(buffer);
+        self.runtime().trigger(TriggerState::Receive);
+        received
+    }
+
+    fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+        let datagram = self.take()?;
+        let payload = datagram.payload();
+        let count = payload.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&payload[..count]);
+        Ok((count, datagram.source))
     }
 
     pub(crate) fn poll_recv_datagram(
@@ -96,23 +108,38 @@ impl StackUdp {
         cx: &Context<'_>,
         batch: &mut RecvBatch,
     ) -> Poll<io::Result<usize>> {
-        let receive = || {
-            batch.clear();
-            let mut next = self.take()?;
-            loop {
-                let seen = seen(&next, &self.receive, self.bound.ip());
-                batch.put(seen).map_err(io::Error::other)?;
-                if batch.len() == batch.slots() {
-                    break;
-                }
-                match self.next() {
-                    Some(another) => next = another,
-                    None => break,
-                }
+        self.poll_receive(cx, || self.recv_batch(batch))
+    }
+
+    pub(crate) fn try_recv_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
+        let received = self.recv_batch(batch);
+        self.runtime().trigger(TriggerState::Receive);
+        received
+    }
+
+    fn recv_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
+        batch.clear();
+        let mut next = self.take()?;
+        loop {
+            let seen = seen(&next, &self.receive, self.bound.ip());
+            batch.put(seen).map_err(io::Error::other)?;
+            if batch.len() == batch.slots() {
+                break;
             }
-            Ok(batch.len())
-        };
-        self.poll_receive(cx, receive)
+            match self.next() {
+                Some(another) => next = another,
+                None => break,
+            }
+        }
+        Ok(batch.len())
+    }
+
+    /// Ready when a call in this direction may succeed. Until then the task is woken when it may.
+    pub(crate) fn poll_ready(&self, cx: &Context<'_>, direction: Direction) -> Poll<()> {
+        match (self.registration.poll_ready(cx, direction), &self.ring) {
+            (Poll::Pending, Some(ring)) if direction == Direction::Read => ring.poll_ready(cx),
+            (ready, _) => ready,
+        }
     }
 
     /// Takes the next datagram: the protocols run now. An error that the network reported comes first.
@@ -132,20 +159,16 @@ impl StackUdp {
         mut call: impl FnMut() -> io::Result<R>,
     ) -> Poll<io::Result<R>> {
         let (direction, state) = (Direction::Read, TriggerState::Receive);
-        let Some(ring) = &self.ring else {
+        if self.ring.is_none() {
             return self.registration.poll_call(cx, direction, state, call);
-        };
-        let poll_ready = || match self.registration.poll_ready(cx, direction) {
-            Poll::Ready(()) => Poll::Ready(()),
-            Poll::Pending => ring.poll_ready(cx),
-        };
-        ready!(poll_ready());
+        }
+        ready!(self.poll_ready(cx, direction));
         let result = call();
         self.runtime().trigger(state);
         match result {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 // Either nothing has arrived, and both wake the task when something does; or there is more.
-                ready!(poll_ready());
+                ready!(self.poll_ready(cx, direction));
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -194,12 +217,14 @@ impl StackUdp {
         })
     }
 
-    pub(crate) fn set_ecn(&self, ecn: Ecn) -> io::Result<()> {
-        let mut stack = self.driver.stack.borrow_mut();
-        stack.set_traffic_class(self.id, ecn as u8);
-        drop(stack);
+    pub(crate) fn set(&self, option: UdpOption) -> io::Result<()> {
+        let set = with_option(self.class.get(), option).map(|class| {
+            self.class.set(class);
+            let mut stack = self.driver.stack.borrow_mut();
+            stack.set_traffic_class(self.id, class);
+        });
         self.runtime().trigger(TriggerState::SystemCall);
-        Ok(())
+        set
     }
 
     /// Sends a datagram, or datagrams of `segment_bytes` as far as there is room.
@@ -218,12 +243,7 @@ impl StackUdp {
                 match self.send(&bytes[sent..end], peer) {
                     Ok(()) => sent = end,
                     Err(SendError::Full) if sent > 0 => return Ok(sent),
-                    Err(SendError::Full) => {
-                        self.registration.on_would_block(Direction::Write);
-                        self.driver.on_blocked(self.registration.id());
-                        return Err(io::ErrorKind::WouldBlock.into());
-                    }
-                    Err(error) => return Err(send_error(error)),
+                    Err(error) => return Err(self.not_sent(error)),
                 }
                 if sent == bytes.len() {
                     return Ok(sent);
@@ -233,10 +253,63 @@ impl StackUdp {
         (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, send)
     }
 
-    pub(crate) fn try_send_to(&self, bytes: &[u8], peer: SocketAddr) -> io::Result<usize> {
-        let sent = self.send(bytes, Some(peer));
+    pub(crate) fn try_send_datagram(
+        &self,
+        bytes: &[u8],
+        peer: Option<SocketAddr>,
+    ) -> io::Result<usize> {
+        let sent = self.send(bytes, peer);
+        let sent = sent.map_err(|error| self.not_sent(error));
         self.runtime().trigger(TriggerState::Send);
-        sent.map(|()| bytes.len()).map_err(send_error)
+        sent.map(|()| bytes.len())
+    }
+
+    pub(crate) fn poll_send_batch(
+        &self,
+        cx: &Context<'_>,
+        batch: &[Transmit<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let send = || self.send_batch(batch);
+        (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, send)
+    }
+
+    pub(crate) fn try_send_batch(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
+        let sent = self.send_batch(batch);
+        self.runtime().trigger(TriggerState::Send);
+        sent
+    }
+
+    fn send_batch(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
+        for (sent, datagram) in batch.iter().enumerate() {
+            match self.transmit(datagram) {
+                Ok(()) => {}
+                // The error occurs again in the next call.
+                Err(_) if sent > 0 => return Ok(sent),
+                Err(error) => return Err(self.not_sent(error)),
+            }
+        }
+        Ok(batch.len())
+    }
+
+    fn transmit(&self, datagram: &Transmit<'_>) -> Result<(), SendError> {
+        self.driver.with_stack(|stack, now| {
+            let own = self.class.get();
+            if let Some(ecn) = datagram.ecn {
+                stack.set_traffic_class(self.id, with_ecn(own, ecn));
+            }
+            let peer = datagram.destination.or_else(|| stack.remote(self.id));
+            let sent = match (peer, datagram.source) {
+                (None, _) => Err(SendError::NotConnected),
+                (Some(peer), Some(source)) => {
+                    stack.send_from(now, self.id, source, peer, datagram.payload)
+                }
+                (Some(peer), None) => stack.send_to(now, self.id, peer, datagram.payload),
+            };
+            if datagram.ecn.is_some() {
+                stack.set_traffic_class(self.id, own);
+            }
+            sent
+        })
     }
 
     fn send(&self, bytes: &[u8], peer: Option<SocketAddr>) -> Result<(), SendError> {
@@ -244,6 +317,22 @@ impl StackUdp {
             Some(peer) => stack.send_to(now, self.id, peer, bytes),
             None => stack.send(now, self.id, bytes),
         })
+    }
+
+    /// Returns the error of a datagram that was not sent. Without room, the next turn of the loop with room makes the
+    /// socket ready.
+    fn not_sent(&self, error: SendError) -> io::Error {
+        if matches!(error, SendError::Full) && self.registration.is_ready(Direction::Write) {
+            self.registration.on_would_block(Direction::Write);
+            self.driver.on_blocked(self.registration.id());
+        }
+        send_error(error)
+    }
+
+    pub(crate) fn peer_addr(&self) -> io::Result<SocketAddr> {
+        let peer = self.driver.stack.borrow().remote(self.id);
+        self.runtime().trigger(TriggerState::SystemCall);
+        peer.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -271,6 +360,22 @@ pub(super) fn seen<'a, B: Deref<Target = [u8]>>(
     datagram.ecn = options.ecn.then(|| Ecn::of_traffic_class(received.ecn));
     datagram.received = options.time_stamps.then_some(received.arrived);
     datagram
+}
+
+/// Returns the traffic class with this option, the only ones of the stack's UDP sockets.
+pub(super) fn with_option(class: u8, option: UdpOption) -> io::Result<u8> {
+    match option {
+        UdpOption::Ecn(ecn) => Ok(with_ecn(class, ecn)),
+        UdpOption::Dscp(dscp) => {
+            check_dscp(dscp).map(|()| dscp << 2 | Ecn::of_traffic_class(class) as u8)
+        }
+        other => Err(other.unsupported()),
+    }
+}
+
+/// Returns the traffic class with this ECN field.
+pub(super) const fn with_ecn(class: u8, ecn: Ecn) -> u8 {
+    class >> 2 << 2 | ecn as u8
 }
 
 pub(super) fn reuse_error() -> io::Error {
@@ -304,6 +409,7 @@ pub(super) fn network_error(error: NetworkError) -> io::Error {
         NetworkError::Refused => io::ErrorKind::ConnectionRefused,
         NetworkError::HostUnreachable => io::ErrorKind::HostUnreachable,
         NetworkError::TooLong => io::ErrorKind::InvalidInput,
+        _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, error)
 }
