@@ -190,9 +190,8 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
                 tracing::warn!("a new process is already starting");
             }
             SupervisorEvent::Signal(Signal::User2) => replacement = supervisor.start_replacement(),
-            SupervisorEvent::Signal(Signal::Terminate | Signal::Interrupt | Signal::Hangup) => {
-                break false;
-            }
+            // Those that end the process: of the others, the supervisor waits for none.
+            SupervisorEvent::Signal(_) => break false,
             SupervisorEvent::Replaced(Ok(pid)) => {
                 supervisor.hand_over(pid).await;
                 break true;

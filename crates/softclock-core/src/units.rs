@@ -39,6 +39,7 @@ pub struct Rate(u64);
 
 /// The reason why a text is not a valid rate, size or time. Its `Display` says how to write it.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum UnitError {
     /// The text does not begin with a number.
     NoNumber,

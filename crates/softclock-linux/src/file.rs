@@ -237,6 +237,7 @@ pub fn read_at(
 
 /// Why a file could not be opened or read, divided into the cases that a server answers differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Failure {
     /// The file does not exist: a name is missing or too long, a parent is not a directory, or links form a loop.
     Missing,

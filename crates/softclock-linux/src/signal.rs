@@ -8,6 +8,7 @@ use rustix::io::Errno;
 
 /// A signal that a server handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Signal {
     /// SIGINT: the user pressed control-C.
     Interrupt,

@@ -65,6 +65,7 @@ impl ProxyKind {
             Self::Softclock(Mechanism::Poll) => "softclock, poll",
             Self::Softclock(Mechanism::Epoll) => "softclock, epoll",
             Self::Softclock(Mechanism::IoUring) => "softclock, io_uring",
+            Self::Softclock(_) => "softclock",
             Self::SoftclockWoken => "softclock, epoll, woken by events",
             Self::SoftclockDeferred(Mechanism::IoUring) => "softclock, io_uring, deferred",
             Self::SoftclockDeferred(_) => "softclock, epoll, deferred",

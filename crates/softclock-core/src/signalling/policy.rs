@@ -214,6 +214,7 @@ const AUTOMATIC_PACKETS: u32 = 16;
 
 /// The reason why a value of a policy is not possible. Its `Display` gives the range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum PolicyError {
     /// The period of clocked looks is outside of 20 us to 2 ms.
     Period,

@@ -58,7 +58,7 @@ impl Refusal {
             Failure::Missing => Self::NotFound,
             Failure::Forbidden => Self::Forbidden,
             Failure::Exhausted => Self::Unavailable,
-            Failure::Broken => Self::Internal,
+            _ => Self::Internal,
         }
     }
 

@@ -61,6 +61,7 @@ pub struct Firing {
 
 /// The check that found an event due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum FiredBy {
     /// The check at a trigger state of the program.
     TriggerState,

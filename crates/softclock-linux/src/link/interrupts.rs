@@ -102,6 +102,7 @@ pub enum DelayMeans {
 
 /// Why interrupts cannot be delayed.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum DelayError {
     /// The link has no receive work of its own, as veth without an XDP program and without GRO: frames are received by
     /// the thread that sends them.

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 /// A kernel interface that reports which descriptors are ready. Parses from and displays as its [name](Self::name).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Mechanism {
     /// io_uring with multishot polls. Needs Linux 6.1; containers often forbid it.
     IoUring,

@@ -76,6 +76,7 @@ pub struct EndpointCounts {
 
 /// An error that the network reported about a datagram which a connected endpoint had sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum NetworkError {
     /// The receiver has no endpoint at this port (ECONNREFUSED).
     Refused,
