@@ -173,6 +173,28 @@ impl RateClock {
         }
     }
 
+    /// Like [`on_transmit_bytes`](Self::on_transmit_bytes), for a sender that limits the transmissions sent together:
+    /// none of those that were due beyond them follows at once. They are sent one by one, at the burst rate.
+    ///
+    /// # Example
+    /// ```
+    /// use softclock_core::Instant;
+    /// use softclock_core::pacing::RateClock;
+    /// use std::time::Duration;
+    ///
+    /// let at = |us: u64| Instant::from_ns(us * 1_000);
+    /// let mut clock = RateClock::new(Duration::from_micros(100), Duration::from_micros(80));
+    /// clock.on_transmit(at(0));
+    /// // 900 us late. The sender sends two of ten.
+    /// assert_eq!(clock.due(at(1000)), 10);
+    /// clock.on_limited_bytes(at(1000), 2 * 1500, 1500);
+    /// assert_eq!(clock.next_send(at(1000)), at(1080));
+    /// assert_eq!(clock.due(at(1080)), 1);
+    /// ```
+    pub fn on_limited_bytes(&mut self, now: Instant, bytes: u64, full: u64) {
+        self.transmit(now, bytes, full);
+    }
+
     fn transmit(&mut self, now: Instant, bytes: u64, full: u64) {
         let part = |ns: u64| match bytes == full {
             true => ns,
