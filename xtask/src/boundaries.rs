@@ -47,6 +47,11 @@ const MAY_DEPEND: &[(&str, &[&str])] = &[
     ("softclock-model", &["softclock-core", "softclock-net"]),
     ("softclock-http", &["softclock"]),
     ("softclock-c", &["softclock"]),
+    ("softclock-tokio", &["softclock-core", "softclock-linux"]),
+    (
+        "softclock-quinn",
+        &["softclock-linux", "softclock", "softclock-tokio"],
+    ),
     ("softclock-cli", &[ALL]),
     ("softclock-bench", &[ALL]),
 ];

@@ -16,7 +16,12 @@ const CROSS_COMPILER: &str = "aarch64-linux-gnu-gcc";
 const CROSS_PACKAGES: &[&str] = &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cross"];
 
 /// The crates that depend on a crate with C code.
-const WITH_C: [&str; 3] = ["softclock-http", "softclock-cli", "softclock-bench"];
+const WITH_C: [&str; 4] = [
+    "softclock-http",
+    "softclock-quinn",
+    "softclock-cli",
+    "softclock-bench",
+];
 
 const OTHER_PROCESSOR: &str = "aarch64-unknown-linux-gnu";
 

@@ -1,0 +1,43 @@
+//! Sends 50 frames of 10 datagrams, one every 5 ms, and prints the gaps between the datagrams that arrive.
+
+use std::time::{Duration, Instant};
+
+use softclock_tokio::{Pacing, UdpSocket, interval};
+
+const FRAMES: usize = 50;
+const DATAGRAMS: usize = 10;
+
+#[tokio::main]
+async fn main() -> std::io::Result<()> {
+    let receiver = tokio::net::UdpSocket::bind("127.0.0.1:0").await?;
+    let peer = receiver.local_addr()?;
+    let arrivals = tokio::spawn(async move {
+        let (mut gaps, mut last, mut buffer) = (Vec::new(), None, [0; 1500]);
+        while gaps.len() + 1 < FRAMES * DATAGRAMS {
+            receiver.recv(&mut buffer).await?;
+            let now = Instant::now();
+            gaps.extend(last.replace(now).map(|last| now.duration_since(last)));
+        }
+        std::io::Result::Ok(gaps)
+    });
+
+    // A frame takes 4 of the 5 ms.
+    let pacing = Pacing::of_rate("24560kbit".parse().expect("a rate"));
+    let socket = UdpSocket::bind("127.0.0.1:0", pacing).await?;
+    let mut frames = interval(Duration::from_millis(5));
+    for _ in 0..FRAMES {
+        frames.tick().await;
+        for _ in 0..DATAGRAMS {
+            socket.send_to(&[0; 1200], peer).await?;
+        }
+    }
+    socket.flush().await;
+    let mut gaps = arrivals.await.expect("no panic")?;
+    gaps.sort_unstable();
+    println!(
+        "{} datagrams, gaps {:?} at p50",
+        gaps.len() + 1,
+        gaps[gaps.len() / 2]
+    );
+    Ok(())
+}

@@ -1,0 +1,283 @@
+//! When to send how much: a rate clock with a limit on bursts. Time is an argument.
+
+use std::time::Duration;
+
+use softclock_core::Instant;
+use softclock_core::pacing::RateClock;
+
+use super::Pace;
+
+/// The schedule of one paced sender.
+///
+/// A transmission is one datagram of full size, or several where the rate is high. A sender that is late sends up to a
+/// burst of datagrams at once, and catches up at 9/8 of the rate: a bottleneck with a little room to spare does not
+/// queue the excess.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    plan: Plan,
+    burst: u32,
+    clock: RateClock,
+}
+
+/// The transmission of a pace.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Plan {
+    pace: Pace,
+    /// The number of datagrams of a transmission.
+    joined: u32,
+    /// Their size if they are full, in the units of [`Pace::cost`].
+    full: u64,
+}
+
+/// What may be sent now.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(super) struct Allowance {
+    pace: Option<Pace>,
+    units: u64,
+    datagrams: u32,
+    /// Whether nothing has been taken: the first datagram may be longer than the allowance.
+    is_whole: bool,
+}
+
+impl Schedule {
+    pub(super) fn new(pace: Pace, burst: u32) -> Self {
+        let plan = Plan::of(pace, burst);
+        Self {
+            plan,
+            burst,
+            clock: RateClock::new(plan.target(), plan.minimum()),
+        }
+    }
+
+    /// Changes the rate. The next transmission is due at the new rate after the last one.
+    pub(super) fn set_pace(&mut self, pace: Pace) {
+        let plan = Plan::of(pace, self.burst);
+        let (former, full) = (self.plan, plan.full);
+        self.plan = plan;
+        // The clock is rescaled for the former size, and then changed to the new size at the new rate.
+        let rescaled = Plan {
+            full: former.full,
+            ..plan
+        };
+        self.clock.set_rates(rescaled.target(), rescaled.minimum());
+        if full != former.full {
+            self.clock.set_intervals(plan.target(), plan.minimum());
+        }
+    }
+
+    pub(super) fn pace(&self) -> Pace {
+        self.plan.pace
+    }
+
+    /// Returns the time of the next transmission.
+    pub(super) fn next(&self, now: Instant) -> Instant {
+        self.clock.next_send(now)
+    }
+
+    /// Returns what may be sent at `now`, once the time of the next transmission has come.
+    pub(super) fn due(&self, now: Instant) -> Allowance {
+        let (due, joined) = (self.clock.due(now), u64::from(self.plan.joined));
+        let datagrams = u32::try_from(due.saturating_mul(joined)).unwrap_or(self.burst);
+        Allowance {
+            pace: Some(self.plan.pace),
+            units: due.saturating_mul(self.plan.full),
+            datagrams: datagrams.min(self.burst),
+            is_whole: true,
+        }
+    }
+
+    /// Records that datagrams of this total cost were sent.
+    pub(super) fn on_sent(&mut self, now: Instant, units: u64) {
+        self.clock.on_limited_bytes(now, units, self.plan.full);
+    }
+
+    /// Records that no more datagrams wait.
+    pub(super) fn end(&mut self) {
+        self.clock.end();
+    }
+}
+
+impl Plan {
+    fn of(pace: Pace, burst: u32) -> Self {
+        let one = Self {
+            pace,
+            joined: 1,
+            full: pace.full_cost(),
+        };
+        let joined = JOINED_TIME.as_nanos().div_ceil(one.target().as_nanos());
+        let most = MOST_JOINED.min(burst);
+        let joined = u32::try_from(joined).unwrap_or(most).clamp(1, most);
+        Self {
+            pace,
+            joined,
+            full: one.full * u64::from(joined),
+        }
+    }
+
+    fn target(&self) -> Duration {
+        let time = match self.pace {
+            Pace::Bits(rate) => rate.time_of(self.full),
+            Pace::Datagrams(per_second) => {
+                Duration::from_nanos(1_000_000_000 * self.full / u64::from(per_second.get()))
+            }
+        };
+        time.max(Duration::from_nanos(1))
+    }
+
+    fn minimum(&self) -> Duration {
+        self.target() / CATCH_UP.1 * CATCH_UP.0
+    }
+}
+
+impl Pace {
+    /// Returns what a datagram with a payload of `bytes` costs: bytes on the IP layer, or 1.
+    pub(super) fn cost(self, bytes: usize) -> u64 {
+        match self {
+            Self::Bits(_) => bytes as u64 + HEADER_BYTES,
+            Self::Datagrams(_) => 1,
+        }
+    }
+
+    fn full_cost(self) -> u64 {
+        match self {
+            Self::Bits(_) => FULL_BYTES,
+            Self::Datagrams(_) => 1,
+        }
+    }
+}
+
+impl Allowance {
+    /// An allowance for all datagrams of a sender without a rate, in groups of `datagrams`.
+    pub(super) fn unlimited(datagrams: u32) -> Self {
+        Self {
+            pace: None,
+            units: u64::MAX,
+            datagrams,
+            is_whole: true,
+        }
+    }
+
+    /// Takes a datagram with a payload of `bytes` if it is allowed, and returns its cost.
+    pub(super) fn take(&mut self, bytes: usize) -> Option<u64> {
+        let cost = self.pace.map_or(0, |pace| pace.cost(bytes));
+        if self.datagrams == 0 || (cost > self.units && !self.is_whole) {
+            return None;
+        }
+        self.datagrams -= 1;
+        self.units = self.units.saturating_sub(cost);
+        self.is_whole = false;
+        Some(cost)
+    }
+}
+
+/// Headers of IPv4 and UDP. Those of IPv6 are 20 bytes longer, which is not counted.
+const HEADER_BYTES: u64 = 28;
+
+/// An IP packet of the usual MTU.
+const FULL_BYTES: u64 = 1500;
+
+/// Datagrams that take less than this are joined, so that the timer thread wakes up at most every 40 us.
+const JOINED_TIME: Duration = Duration::from_micros(40);
+
+/// The most datagrams that are joined without lateness.
+const MOST_JOINED: u32 = 4;
+
+/// The interval between transmissions that catch up, as a part of the interval at the rate.
+const CATCH_UP: (u32, u32) = (8, 9);
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use proptest::prelude::*;
+    use softclock_core::Rate;
+
+    use super::*;
+
+    const fn us(us: u64) -> Instant {
+        Instant::from_ns(us * 1000)
+    }
+
+    fn mbit(mbit: u64) -> Pace {
+        Pace::Bits(Rate::from_bps(mbit * 1_000_000).unwrap())
+    }
+
+    /// Takes datagrams of `bytes` until no more are allowed, and records them. Returns their number.
+    fn send(schedule: &mut Schedule, now: Instant, bytes: usize) -> u32 {
+        let (mut allowance, mut number, mut units) = (schedule.due(now), 0, 0);
+        while let Some(cost) = allowance.take(bytes) {
+            (number, units) = (number + 1, units + cost);
+        }
+        schedule.on_sent(now, units);
+        number
+    }
+
+    #[test]
+    fn single_datagrams_where_the_rate_is_low() {
+        let mut schedule = Schedule::new(mbit(100), 4);
+        assert_eq!(send(&mut schedule, us(0), 1472), 1);
+        assert_eq!(schedule.next(us(0)), us(120));
+        assert_eq!(send(&mut schedule, us(120), 722), 1, "shorter");
+        assert_eq!(schedule.next(us(120)), us(180));
+    }
+
+    #[test]
+    fn up_to_four_are_joined_where_it_is_high() {
+        for (rate, burst, joined) in [(200, 8, 1), (450, 8, 2), (1000, 8, 4), (1000, 2, 2)] {
+            let mut schedule = Schedule::new(mbit(rate), burst);
+            let sent = send(&mut schedule, us(0), 1472);
+            assert_eq!(sent, joined, "{rate} Mbit/s");
+        }
+    }
+
+    #[test]
+    fn datagrams_are_counted_or_weighed() {
+        let pace = Pace::Datagrams(NonZeroU32::new(1000).unwrap());
+        let mut schedule = Schedule::new(pace, 4);
+        assert_eq!(send(&mut schedule, us(0), 9000), 1);
+        assert_eq!(schedule.next(us(0)), us(1000));
+    }
+
+    #[test]
+    fn a_late_sender_sends_a_burst_and_catches_up_slowly() {
+        let mut schedule = Schedule::new(mbit(100), 4);
+        send(&mut schedule, us(0), 1472);
+        // 40 transmissions late.
+        assert_eq!(send(&mut schedule, us(4920), 1472), 4);
+        let next = schedule.next(us(4920));
+        assert!(next > us(5020) && next < us(5030), "{next:?}");
+        assert_eq!(send(&mut schedule, next, 1472), 1);
+    }
+
+    #[test]
+    fn a_new_rate_counts_from_the_last_transmission() {
+        let mut schedule = Schedule::new(mbit(100), 4);
+        send(&mut schedule, us(0), 1472);
+        schedule.set_pace(mbit(10));
+        assert_eq!(schedule.next(us(10)), us(1200));
+        schedule.set_pace(mbit(1000));
+        assert_eq!(schedule.next(us(10)), us(12));
+        assert_eq!(send(&mut schedule, us(12), 1472), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn never_above_the_rate_nor_the_burst(
+            burst in 1u32..64,
+            bytes in 1usize..1472,
+            lateness in proptest::collection::vec(0u64..2000, 1..100),
+        ) {
+            let mut schedule = Schedule::new(mbit(100), burst);
+            let (mut now, mut cost) = (us(0), 0);
+            for late_us in lateness {
+                now = schedule.next(now) + Duration::from_micros(late_us);
+                let sent = send(&mut schedule, now, bytes);
+                prop_assert!((1..=burst).contains(&sent));
+                // Without the last transmission: it may take its time after now.
+                let allowed = Rate::from_bps(100_000_000).unwrap().bytes_in(now.since(us(0)));
+                prop_assert!(cost <= allowed + FULL_BYTES, "{cost} of {allowed}");
+                cost += u64::from(sent) * mbit(100).cost(bytes);
+            }
+        }
+    }
+}

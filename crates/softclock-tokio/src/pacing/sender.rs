@@ -1,0 +1,334 @@
+//! A queue of datagrams, and the timer that sends those that are due.
+
+use std::fmt;
+use std::io;
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use softclock_core::Instant;
+
+use super::queue::{Group, Queue, count};
+use super::schedule::{Allowance, Schedule};
+use super::{Limits, Pace, Pacing};
+use crate::timers::{Scheduled, Timers, now};
+
+/// Sends datagrams: a socket, for a [`PacedSender`].
+pub trait Outlet: Send + Sync + 'static {
+    /// What datagrams must have in common to be sent by one call, such as their destination.
+    type Flow: Clone + PartialEq + Send + 'static;
+
+    /// Sends `bytes` as datagrams of `segment_bytes` each, the last of which may be shorter, without blocking. Returns
+    /// the number of bytes sent, which may be fewer, but must be whole datagrams.
+    ///
+    /// Called by the timer thread, and by the threads that send. Never called by two threads at a time.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the socket takes no datagram now. After another error the datagrams are dropped.
+    fn send(&self, flow: &Self::Flow, bytes: &[u8], segment_bytes: usize) -> io::Result<usize>;
+}
+
+/// A sender that spreads datagrams evenly over time.
+///
+/// Datagrams wait in a bounded queue, and the [timer thread](Timers) sends them when they are due. A datagram that is
+/// due at once is sent by the thread that hands it over. If the socket takes none, the sender tries again every 200 us,
+/// and drops datagrams that it could not send for a second.
+///
+/// Datagrams in the queue are sent even if the handle is dropped meanwhile, as those in the buffer of a kernel's socket
+/// are. [`poll_flushed`](Self::poll_flushed) waits for them.
+pub struct PacedSender<O: Outlet> {
+    outlet: O,
+    timers: Timers,
+    limits: Limits,
+    state: Mutex<State<O::Flow>>,
+}
+
+struct State<F> {
+    /// `None` sends without a rate.
+    schedule: Option<Schedule>,
+    queue: Queue<F>,
+    /// Whether a thread sends, or a timer will: then other threads only add to the queue.
+    is_running: bool,
+    /// Since when the socket has taken no datagram.
+    blocked_since: Option<Instant>,
+    error: Option<io::Error>,
+    waiting_for_room: Vec<Waker>,
+    waiting_for_end: Vec<Waker>,
+    counts: Counts,
+}
+
+/// Numbers of datagrams by outcome, and of calls.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Datagrams sent.
+    pub sent: u64,
+    /// Calls that sent them: fewer if datagrams were joined.
+    pub calls: u64,
+    /// Datagrams dropped after an error, or after the socket had taken none for a second.
+    pub dropped: u64,
+    /// Datagrams that wait.
+    pub queued: usize,
+}
+
+/// The next step of a thread that sends.
+enum Step<F> {
+    Send(Group<F>),
+    Wait(Instant),
+    End,
+}
+
+impl<O: Outlet> PacedSender<O> {
+    /// Creates a sender that sends through `outlet`, timed by `timers`. `None` as pacing sends at once; use
+    /// [`set_pacing`](Self::set_pacing) when the rate is known.
+    pub fn new(outlet: O, pacing: Option<Pacing>, limits: Limits, timers: Timers) -> Arc<Self> {
+        let limits = limits.valid();
+        let state = State {
+            schedule: pacing.map(|pacing| Schedule::new(pacing.pace, limits.burst)),
+            queue: Queue::new(limits.queue as usize),
+            is_running: false,
+            blocked_since: None,
+            error: None,
+            waiting_for_room: Vec::new(),
+            waiting_for_end: Vec::new(),
+            counts: Counts::default(),
+        };
+        Arc::new(Self {
+            outlet,
+            timers,
+            limits,
+            state: Mutex::new(state),
+        })
+    }
+
+    /// Returns the outlet.
+    pub fn outlet(&self) -> &O {
+        &self.outlet
+    }
+
+    /// Changes the rate, also of the datagrams that wait. `None` sends at once. The limits stay.
+    pub fn set_pacing(&self, pacing: Option<Pacing>) {
+        let pace = pacing.map(|pacing| pacing.pace);
+        self.lock().set_pace(pace, self.limits.burst);
+    }
+
+    /// Ready when `datagrams` can be added to the queue; otherwise the task is woken when half of the queue is free.
+    /// Another task may fill the queue first.
+    pub fn poll_room(&self, cx: &Context<'_>, datagrams: usize) -> Poll<()> {
+        let waker = cx.waker().clone();
+        let mut state = self.lock();
+        if state.queue.has_room(datagrams) {
+            return Poll::Ready(());
+        }
+        register(&mut state.waiting_for_room, waker);
+        Poll::Pending
+    }
+
+    /// Ready when all datagrams have been sent or dropped.
+    pub fn poll_flushed(&self, cx: &Context<'_>) -> Poll<()> {
+        let waker = cx.waker().clone();
+        let mut state = self.lock();
+        if !state.is_running {
+            return Poll::Ready(());
+        }
+        register(&mut state.waiting_for_end, waker);
+        Poll::Pending
+    }
+
+    /// Hands over `bytes` as datagrams of `segment_bytes` each, the last of which may be shorter. Copies them, and sends
+    /// those that are due.
+    ///
+    /// # Errors
+    /// `WouldBlock` if the queue has no room for all of them; none is sent then. Otherwise the error of an earlier
+    /// datagram, which was dropped; these are not sent then, either.
+    pub fn try_send(
+        self: &Arc<Self>,
+        flow: O::Flow,
+        bytes: &[u8],
+        segment_bytes: usize,
+    ) -> io::Result<()> {
+        let mut state = self.lock();
+        if let Some(error) = state.error.take() {
+            return Err(error);
+        }
+        if !state.queue.push(flow, bytes, segment_bytes.max(1)) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let is_running = mem::replace(&mut state.is_running, true);
+        drop(state);
+        if !is_running && let Some(at) = self.send_due() {
+            self.timers.run_at(at, self.clone());
+        }
+        Ok(())
+    }
+
+    /// Returns the counts so far.
+    pub fn counts(&self) -> Counts {
+        let state = self.lock();
+        Counts {
+            queued: state.queue.len(),
+            ..state.counts
+        }
+    }
+
+    /// Sends what is due. Returns the time of the next transmission, or `None` if no datagram is left. Called by the one
+    /// thread that has set `is_running`.
+    fn send_due(&self) -> Option<Instant> {
+        let mut allowance = Allowance::default();
+        let next = loop {
+            let step = self.lock().next_step(now(), &mut allowance, self.limits);
+            match step {
+                Step::Send(group) => {
+                    // Without the lock: other threads add to the queue meanwhile.
+                    if let Some(retry) = self.send(group) {
+                        break Some(retry);
+                    }
+                }
+                Step::Wait(at) => break Some(at),
+                Step::End => break None,
+            }
+        };
+        self.wake();
+        next
+    }
+
+    /// Sends a group. Returns the time of the next attempt if the socket takes no more.
+    fn send(&self, mut group: Group<O::Flow>) -> Option<Instant> {
+        let sent = self
+            .outlet
+            .send(&group.flow, &group.bytes, group.segment_bytes);
+        let mut state = self.lock();
+        match sent {
+            Ok(length) => {
+                let sent = group.bytes.split_to(length.min(group.bytes.len()));
+                state.on_sent(count(sent.len(), group.segment_bytes));
+                if !group.bytes.is_empty() {
+                    state.queue.put_back(group);
+                }
+                None
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let now = now();
+                let since = *state.blocked_since.get_or_insert(now);
+                if now.since(since) > GIVE_UP {
+                    state.drop_group(&group);
+                } else {
+                    state.queue.put_back(group);
+                }
+                Some(now + RETRY)
+            }
+            Err(error) => {
+                state.drop_group(&group);
+                state.error = Some(error);
+                None
+            }
+        }
+    }
+
+    /// Wakes the tasks that have waited for the present state.
+    fn wake(&self) {
+        let mut state = self.lock();
+        let mut wakers = Vec::new();
+        if state.queue.len() <= self.limits.queue as usize / 2 {
+            wakers.append(&mut state.waiting_for_room);
+        }
+        if !state.is_running {
+            wakers.append(&mut state.waiting_for_end);
+        }
+        drop(state);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<O::Flow>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<O: Outlet> Scheduled for PacedSender<O> {
+    fn run(self: Arc<Self>) -> Option<Instant> {
+        self.send_due()
+    }
+}
+
+impl<F: Clone + PartialEq> State<F> {
+    fn set_pace(&mut self, pace: Option<Pace>, burst: u32) {
+        match (&mut self.schedule, pace) {
+            (Some(schedule), Some(pace)) if schedule.pace() == pace => {}
+            (Some(schedule), Some(pace)) => schedule.set_pace(pace),
+            (schedule, pace) => *schedule = pace.map(|pace| Schedule::new(pace, burst)),
+        }
+    }
+
+    fn next_step(&mut self, now: Instant, allowance: &mut Allowance, limits: Limits) -> Step<F> {
+        loop {
+            if let Some(group) = self.queue.take(allowance) {
+                if let Some(schedule) = &mut self.schedule {
+                    schedule.on_sent(now, group.cost);
+                }
+                return Step::Send(group);
+            }
+            if self.queue.is_empty() {
+                self.is_running = false;
+                if let Some(schedule) = &mut self.schedule {
+                    schedule.end();
+                }
+                return Step::End;
+            }
+            // The allowance is used up.
+            *allowance = match &self.schedule {
+                None => Allowance::unlimited(limits.burst),
+                Some(schedule) => {
+                    let next = schedule.next(now);
+                    if next > now {
+                        return Step::Wait(next);
+                    }
+                    schedule.due(now)
+                }
+            };
+        }
+    }
+
+    fn on_sent(&mut self, datagrams: usize) {
+        self.blocked_since = None;
+        self.counts.sent += datagrams as u64;
+        self.counts.calls += 1;
+    }
+
+    fn drop_group(&mut self, group: &Group<F>) {
+        self.counts.dropped += count(group.bytes.len(), group.segment_bytes) as u64;
+    }
+}
+
+impl Limits {
+    fn valid(self) -> Self {
+        let most = softclock_linux::socket::udp::MOST_SEGMENTS as u32;
+        Self {
+            burst: self.burst.clamp(1, most),
+            queue: self.queue.max(1),
+        }
+    }
+}
+
+impl<O: Outlet> fmt::Debug for PacedSender<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacedSender")
+            .field("limits", &self.limits)
+            .field("counts", &self.counts())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Adds a waker, unless its task is registered.
+fn register(wakers: &mut Vec<Waker>, waker: Waker) {
+    if !wakers.iter().any(|known| known.will_wake(&waker)) {
+        wakers.push(waker);
+    }
+}
+
+/// The time after which a sender tries again, if the socket took no datagram. The send buffer of a socket holds some
+/// milliseconds.
+const RETRY: Duration = Duration::from_micros(200);
+
+/// The time for which a sender tries to send a datagram.
+const GIVE_UP: Duration = Duration::from_secs(1);
