@@ -1,0 +1,71 @@
+//! Paced sending and a softclock runtime for QUIC with quinn.
+//!
+//! quinn paces too, but its timers are those of its runtime: it hands over ten or more datagrams at a time, and as many
+//! arrive back to back at the bottleneck. This crate has two parts, which can be used together or alone:
+//!
+//! - [`paced`] and [`paced_by_window`] make a socket for quinn that spreads these datagrams over time, at a rate that is
+//!   stated, or learnt from the congestion window and the round trip of each connection. They work under tokio and under
+//!   softclock.
+//! - [`SoftclockRuntime`] runs quinn's tasks and timers on a softclock runtime.
+//!
+//! # Example
+//! A server on tokio that sends at 90 Mbit/s at most. For each endpoint it is one line:
+//! ```
+//! use quinn::{Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
+//! use softclock_quinn::{Pacing, paced};
+//! use std::net::UdpSocket;
+//! use std::sync::Arc;
+//!
+//! # fn server(server_config: ServerConfig) -> std::io::Result<Endpoint> {
+//! let socket = UdpSocket::bind("[::1]:0")?;
+//! let pacing = Pacing::of_rate("90mbit".parse().expect("a rate"));
+//! Endpoint::new_with_abstract_socket(
+//!     EndpointConfig::default(),
+//!     Some(server_config),
+//!     paced(socket, &TokioRuntime, pacing)?,
+//!     Arc::new(TokioRuntime),
+//! )
+//! # }
+//! ```
+//!
+//! The same with a rate for each connection, learnt from its window. The congestion controller reports it:
+//! ```
+//! use quinn::congestion::CubicConfig;
+//! use quinn::{Endpoint, EndpointConfig, ServerConfig, TokioRuntime, TransportConfig};
+//! use softclock_quinn::{Limits, observed, paced_by_window};
+//! use std::net::UdpSocket;
+//! use std::sync::Arc;
+//!
+//! # fn server(mut server_config: ServerConfig) -> std::io::Result<Endpoint> {
+//! let mut transport = TransportConfig::default();
+//! transport.congestion_controller_factory(observed(CubicConfig::default()));
+//! server_config.transport_config(Arc::new(transport));
+//!
+//! let socket = UdpSocket::bind("[::1]:0")?;
+//! Endpoint::new_with_abstract_socket(
+//!     EndpointConfig::default(),
+//!     Some(server_config),
+//!     paced_by_window(socket, &TokioRuntime, Limits::default())?,
+//!     Arc::new(TokioRuntime),
+//! )
+//! # }
+//! ```
+//!
+//! # How datagrams leave
+//! quinn's connections put datagrams into a bounded queue, and wait when it is full. The [timer thread](Timers) of
+//! `softclock-tokio` sends them when they are due. At low rates they leave one by one; where a datagram takes less than
+//! 40 us, two to four leave together by one call (segmentation offload). Never more than [`Limits::burst`] leave back to
+//! back.
+//!
+//! Datagrams in the queue are sent even if the endpoint is dropped meanwhile, so that the peer learns that a connection
+//! was closed.
+#![forbid(unsafe_code)]
+
+mod paced;
+mod runtime;
+mod window;
+
+pub use paced::{PacedSocket, paced, paced_by_window};
+pub use runtime::SoftclockRuntime;
+pub use softclock_tokio::{Counts, Limits, Pacing, Rate, Timers};
+pub use window::{Observed, observed};

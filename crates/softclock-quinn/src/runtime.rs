@@ -1,0 +1,90 @@
+//! quinn's tasks, timers and sockets on a softclock runtime.
+//!
+//! - `socket`: a UDP socket that quinn may share between threads, and the runtime's registration of it.
+//! - `timer`: soft timers for quinn.
+
+mod socket;
+mod timer;
+
+use std::future::Future;
+use std::io;
+use std::net::UdpSocket;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
+use std::time::Instant;
+
+use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
+use softclock::{PostError, Remote};
+
+/// Runs quinn on a softclock runtime.
+///
+/// Tasks of softclock stay on one thread, and quinn's objects must be `Send` and `Sync`. So this runtime holds a handle
+/// of the softclock runtime, timers and sockets hold ids, and each of them is used on the thread of the runtime:
+///
+/// - An endpoint must be created inside the runtime, that is, within `block_on` or a task of it.
+/// - Connections may be used from other threads: their tasks run on the runtime's.
+///
+/// # Example
+/// ```
+/// use quinn::{Endpoint, EndpointConfig};
+/// use softclock_quinn::SoftclockRuntime;
+/// use std::net::UdpSocket;
+/// use std::sync::Arc;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let runtime = softclock::Runtime::new()?;
+/// let quinn = Arc::new(SoftclockRuntime::new(&runtime));
+/// runtime.block_on(async {
+///     let socket = UdpSocket::bind("127.0.0.1:0")?;
+///     let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, quinn)?;
+///     endpoint.wait_idle().await;
+///     Ok(())
+/// })
+/// # }
+/// ```
+///
+/// # Panics
+/// Calls of quinn that start a task, which are those that create endpoints and connections, panic on the runtime's
+/// thread outside `block_on`, and on another thread while 1024 tasks wait to be taken over. After the end of the
+/// runtime, tasks are dropped, and connections end with an error.
+#[derive(Debug)]
+pub struct SoftclockRuntime {
+    remote: Remote,
+    thread: ThreadId,
+}
+
+impl SoftclockRuntime {
+    /// Creates a handle for quinn to `runtime`. Call it on the runtime's thread.
+    pub fn new(runtime: &softclock::Runtime) -> Self {
+        Self {
+            remote: runtime.remote(),
+            thread: thread::current().id(),
+        }
+    }
+}
+
+impl Runtime for SoftclockRuntime {
+    fn new_timer(&self, deadline: Instant) -> Pin<Box<dyn AsyncTimer>> {
+        Box::pin(timer::Timer::new(deadline))
+    }
+
+    fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        if thread::current().id() == self.thread {
+            drop(softclock::spawn_local(future));
+            return;
+        }
+        match self.remote.post(|| drop(softclock::spawn_local(future))) {
+            // The runtime has ended, and its tasks with it.
+            Ok(()) | Err(PostError::Closed) => {}
+            Err(error) => panic!("cannot start a task of quinn: {error}"),
+        }
+    }
+
+    fn wrap_udp_socket(&self, socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+        if thread::current().id() != self.thread {
+            return Err(io::Error::other(socket::WRONG_THREAD));
+        }
+        Ok(Arc::new(socket::Socket::new(socket, self.remote.clone())?))
+    }
+}

@@ -1,0 +1,47 @@
+//! Soft timers for quinn.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use quinn::AsyncTimer;
+use softclock::Sleep;
+
+/// A timer, which is registered when it is first polled.
+#[derive(Debug)]
+pub(super) struct Timer {
+    deadline: Instant,
+    sleep: Option<Sleep>,
+}
+
+impl Timer {
+    pub(super) fn new(deadline: Instant) -> Self {
+        Self {
+            deadline,
+            sleep: None,
+        }
+    }
+}
+
+/// Returns `deadline` on the clock of the runtime. The clocks differ by a microsecond at most.
+fn on_softclock(deadline: Instant) -> softclock::Instant {
+    let left = deadline.saturating_duration_since(Instant::now());
+    softclock::now() + left
+}
+
+impl AsyncTimer for Timer {
+    fn reset(mut self: Pin<&mut Self>, deadline: Instant) {
+        self.deadline = deadline;
+        if let Some(sleep) = &mut self.sleep {
+            sleep.reset(on_softclock(deadline));
+        }
+    }
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        let deadline = self.deadline;
+        let new = || softclock::sleep_until(on_softclock(deadline));
+        let sleep = self.sleep.get_or_insert_with(new);
+        Pin::new(sleep).poll(cx)
+    }
+}

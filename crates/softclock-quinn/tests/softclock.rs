@@ -1,0 +1,183 @@
+//! QUIC on a softclock runtime.
+
+mod support;
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use quinn::{Endpoint, EndpointConfig, ServerConfig};
+use softclock_quinn::{Pacing, SoftclockRuntime, paced};
+use support::{NAME, configs, cubic, fetch, serve};
+
+fn endpoint(quinn: &Arc<SoftclockRuntime>, server: Option<ServerConfig>) -> Endpoint {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    Endpoint::new(EndpointConfig::default(), server, socket, quinn.clone()).unwrap()
+}
+
+fn spawn(task: support::Task) {
+    drop(softclock::spawn_local(task));
+}
+
+#[test]
+fn both_ends_on_one_thread() {
+    let runtime = softclock::Runtime::new().unwrap();
+    let quinn = Arc::new(SoftclockRuntime::new(&runtime));
+    let (server_config, client_config) = configs(cubic());
+    runtime.block_on(async {
+        let server = endpoint(&quinn, Some(server_config));
+        let address = server.local_addr().unwrap();
+        let serving = softclock::spawn_local(serve(server.clone(), spawn));
+        let client = endpoint(&quinn, None);
+        for bytes in [0, 1, 3_000_000] {
+            let connecting = client.connect_with(client_config.clone(), address, NAME);
+            let connection = connecting.unwrap().await.unwrap();
+            fetch(&connection, bytes).await;
+            connection.close(0_u32.into(), b"done");
+        }
+        client.wait_idle().await;
+        server.close(0_u32.into(), b"");
+        serving.await;
+        server.wait_idle().await;
+    });
+}
+
+#[test]
+fn a_client_that_finds_no_server_times_out() {
+    let runtime = softclock::Runtime::new().unwrap();
+    let quinn = Arc::new(SoftclockRuntime::new(&runtime));
+    let (_, mut client_config) = configs(cubic());
+    let mut transport = quinn::TransportConfig::default();
+    let limit = Duration::from_millis(100);
+    transport.max_idle_timeout(Some(limit.try_into().unwrap()));
+    client_config.transport_config(Arc::new(transport));
+    runtime.block_on(async {
+        let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let client = endpoint(&quinn, None);
+        let address = silent.local_addr().unwrap();
+        let start = softclock::now();
+        let connecting = client.connect_with(client_config, address, NAME).unwrap();
+        let error = connecting.await.unwrap_err();
+        assert_eq!(error, quinn::ConnectionError::TimedOut);
+        assert!(softclock::now().since(start) >= limit);
+    });
+}
+
+#[test]
+fn another_thread_uses_a_connection() {
+    let runtime = softclock::Runtime::new().unwrap();
+    let quinn = Arc::new(SoftclockRuntime::new(&runtime));
+    let (server_config, client_config) = configs(cubic());
+    let ended = runtime.block_on(async {
+        let server = endpoint(&quinn, Some(server_config));
+        let address = server.local_addr().unwrap();
+        softclock::spawn_local(serve(server.clone(), spawn));
+        let client = endpoint(&quinn, None);
+        // Connects there, too: its task is sent here.
+        let other = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let connecting = client.connect_with(client_config, address, NAME).unwrap();
+                let connection = connecting.await.unwrap();
+                fetch(&connection, 200_000).await;
+                connection.close(0_u32.into(), b"");
+            });
+        });
+        while !other.is_finished() {
+            softclock::sleep(Duration::from_millis(1)).await;
+        }
+        other.join()
+    });
+    ended.unwrap();
+}
+
+#[test]
+fn the_runtime_ends_before_connections_and_endpoints() {
+    let runtime = softclock::Runtime::new().unwrap();
+    let quinn = Arc::new(SoftclockRuntime::new(&runtime));
+    let (server_config, client_config) = configs(cubic());
+    let (server, client, connection) = runtime.block_on(async {
+        let server = endpoint(&quinn, Some(server_config));
+        let address = server.local_addr().unwrap();
+        softclock::spawn_local(serve(server.clone(), spawn));
+        let client = endpoint(&quinn, None);
+        let connecting = client.connect_with(client_config.clone(), address, NAME);
+        let connection = connecting.unwrap().await.unwrap();
+        fetch(&connection, 1000).await;
+        (server, client, connection)
+    });
+    drop(runtime);
+    let address = server.local_addr().unwrap();
+    drop(connection);
+    drop((client, quinn));
+    // Dropped by another thread: the registration stays until this thread ends.
+    thread::spawn(move || drop(server)).join().unwrap();
+    assert_ne!(address.port(), 0);
+}
+
+#[test]
+fn an_endpoint_belongs_to_the_thread_of_the_runtime() {
+    let runtime = softclock::Runtime::new().unwrap();
+    let quinn = Arc::new(SoftclockRuntime::new(&runtime));
+    let other = thread::spawn(move || {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        Endpoint::new(EndpointConfig::default(), None, socket, quinn).map(drop)
+    });
+    let error = other.join().unwrap().unwrap_err();
+    assert!(
+        error.to_string().contains("inside the softclock runtime"),
+        "{error}"
+    );
+}
+
+#[test]
+fn descriptors_are_given_back() {
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let runtime = softclock::Runtime::new().unwrap();
+    let quinn = Arc::new(SoftclockRuntime::new(&runtime));
+    runtime.block_on(async {
+        let mut before = None;
+        for _ in 0..20 {
+            let endpoint = endpoint(&quinn, None);
+            endpoint.close(0_u32.into(), b"");
+            endpoint.wait_idle().await;
+            drop(endpoint);
+            softclock::sleep(Duration::from_millis(2)).await;
+            before.get_or_insert_with(open);
+        }
+        // Other tests of this program open and close descriptors meanwhile, but not twenty for good.
+        assert!(open() < before.unwrap() + 15);
+    });
+}
+
+#[test]
+fn a_paced_socket_on_softclock() {
+    let runtime = softclock::Runtime::new().unwrap();
+    let quinn = Arc::new(SoftclockRuntime::new(&runtime));
+    let (server_config, client_config) = configs(cubic());
+    runtime.block_on(async {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let pacing = Pacing::of_rate("40mbit".parse().unwrap());
+        let socket = paced(socket, &*quinn, pacing).unwrap();
+        let server = Endpoint::new_with_abstract_socket(
+            EndpointConfig::default(),
+            Some(server_config),
+            socket.clone(),
+            quinn.clone(),
+        );
+        let server = server.unwrap();
+        let address = server.local_addr().unwrap();
+        softclock::spawn_local(serve(server.clone(), spawn));
+        let client = endpoint(&quinn, None);
+        let connecting = client.connect_with(client_config, address, NAME);
+        let connection = connecting.unwrap().await.unwrap();
+        let start = softclock::now();
+        fetch(&connection, 500_000).await;
+        // 100 ms at this rate.
+        assert!(softclock::now().since(start) > Duration::from_millis(90));
+        assert!(socket.counts().unwrap().sent > 300);
+    });
+}

@@ -1,0 +1,185 @@
+//! Paced sockets under tokio.
+
+mod support;
+
+use std::net::UdpSocket;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use quinn::congestion::CubicConfig;
+use quinn::{ConnectionError, Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
+use softclock_quinn::{Limits, PacedSocket, Pacing, observed, paced, paced_by_window};
+use support::relay::{Arrival, Relay, most_within};
+use support::{NAME, configs, cubic, fetch, serve};
+
+const MS: Duration = Duration::from_millis(1);
+
+fn bind() -> UdpSocket {
+    UdpSocket::bind("127.0.0.1:0").unwrap()
+}
+
+fn endpoint(socket: Arc<PacedSocket>, server: Option<ServerConfig>) -> Endpoint {
+    let (config, runtime) = (EndpointConfig::default(), Arc::new(TokioRuntime));
+    Endpoint::new_with_abstract_socket(config, server, socket, runtime).unwrap()
+}
+
+fn unpaced(server: Option<ServerConfig>) -> Endpoint {
+    let (config, runtime) = (EndpointConfig::default(), Arc::new(TokioRuntime));
+    Endpoint::new(config, server, bind(), runtime).unwrap()
+}
+
+fn spawn(task: support::Task) {
+    drop(tokio::spawn(task));
+}
+
+/// Fetches `bytes` from `server` through a relay. Returns the datagrams of the server.
+async fn transfer(
+    server: Endpoint,
+    client_config: quinn::ClientConfig,
+    delay: Duration,
+    bytes: u64,
+) -> Vec<Arrival> {
+    let relay = Relay::start(server.local_addr().unwrap(), delay);
+    let serving = tokio::spawn(serve(server.clone(), spawn));
+    let client = unpaced(None);
+    let connecting = client.connect_with(client_config, relay.address, NAME);
+    let connection = connecting.unwrap().await.unwrap();
+    fetch(&connection, bytes).await;
+    connection.close(0_u32.into(), b"");
+    client.wait_idle().await;
+    server.close(0_u32.into(), b"");
+    serving.await.unwrap();
+    relay.end()
+}
+
+#[tokio::test]
+async fn a_stated_rate_spreads_the_bursts_of_quinn() {
+    let (server_config, client_config) = configs(cubic());
+    let plain = unpaced(Some(server_config.clone()));
+    let plain = transfer(plain, client_config.clone(), 5 * MS, 400_000).await;
+
+    let pacing = Pacing::of_rate("20mbit".parse().unwrap());
+    let socket = paced(bind(), &TokioRuntime, pacing).unwrap();
+    let server = endpoint(socket.clone(), Some(server_config));
+    let start = Instant::now();
+    let arrivals = transfer(server, client_config, 5 * MS, 400_000).await;
+    // 160 ms at 20 Mbit/s.
+    assert!(start.elapsed() > 150 * MS, "{:?}", start.elapsed());
+    let counts = socket.counts().unwrap();
+    assert!(counts.sent > 270 && counts.dropped == 0, "{counts:?}");
+    // A datagram takes about 0.5 ms, and at most four leave together.
+    let (most, without) = (most_within(&arrivals, MS / 2), most_within(&plain, MS / 2));
+    assert!(
+        most <= 6 && most * 3 / 2 <= without,
+        "{most}, unpaced {without}"
+    );
+}
+
+#[tokio::test]
+async fn a_learnt_rate_spreads_the_bursts_of_quinn() {
+    let (server_config, client_config) = configs(cubic());
+    let plain = unpaced(Some(server_config));
+    let plain = transfer(plain, client_config, 20 * MS, 400_000).await;
+
+    let (server_config, client_config) = configs(observed(CubicConfig::default()));
+    let socket = paced_by_window(bind(), &TokioRuntime, Limits::default()).unwrap();
+    let server = endpoint(socket, Some(server_config));
+    let arrivals = transfer(server, client_config, 20 * MS, 400_000).await;
+    // The window grows to 300 kB for each 40 ms at most: 0.13 ms for each datagram.
+    let window = Duration::from_micros(200);
+    let (most, without) = (most_within(&arrivals, window), most_within(&plain, window));
+    assert!(most * 3 / 2 <= without, "{most}, unpaced {without}");
+}
+
+#[tokio::test]
+async fn connections_share_a_bounded_queue() {
+    let (server_config, client_config) = configs(cubic());
+    let limits = Limits {
+        burst: 2,
+        queue: 20,
+    };
+    let pacing = Pacing::of_rate("50mbit".parse().unwrap()).with_limits(limits);
+    let socket = paced(bind(), &TokioRuntime, pacing).unwrap();
+    let server = endpoint(socket.clone(), Some(server_config));
+    let address = server.local_addr().unwrap();
+    tokio::spawn(serve(server, spawn));
+    let mut tasks = tokio::task::JoinSet::new();
+    let client = unpaced(None);
+    for _ in 0..8 {
+        let connecting = client.connect_with(client_config.clone(), address, NAME);
+        tasks.spawn(async move {
+            let connection = connecting.unwrap().await.unwrap();
+            fetch(&connection, 100_000).await;
+        });
+    }
+    let mut most = 0;
+    while !tasks.is_empty() {
+        most = most.max(socket.counts().unwrap().queued);
+        tokio::select! {
+            ended = tasks.join_next() => ended.unwrap().unwrap(),
+            () = tokio::task::yield_now() => {}
+        }
+    }
+    assert!((1..=20).contains(&most), "{most}");
+}
+
+#[tokio::test]
+async fn the_last_words_of_a_dropped_endpoint_are_sent() {
+    let (server_config, client_config) = configs(cubic());
+    let pacing = Pacing::of_rate("2mbit".parse().unwrap());
+    let socket = paced(bind(), &TokioRuntime, pacing).unwrap();
+    let server = endpoint(socket.clone(), Some(server_config));
+    let address = server.local_addr().unwrap();
+    let client = unpaced(None);
+    let connecting = client.connect_with(client_config, address, NAME).unwrap();
+    let accepted = async { server.accept().await.unwrap().await.unwrap() };
+    let (connection, accepted) = tokio::join!(connecting, accepted);
+    let connection = connection.unwrap();
+    let mut stream = accepted.open_uni().await.unwrap();
+    // Fewer than the first congestion window, which would hold the closing frame back.
+    stream.write_all(&[0; 7_000]).await.unwrap();
+    // Until datagrams wait.
+    while socket.counts().unwrap().queued < 3 {
+        tokio::time::sleep(MS).await;
+    }
+    accepted.close(7_u32.into(), b"bye");
+    drop((stream, accepted, server, socket));
+    match connection.closed().await {
+        ConnectionError::ApplicationClosed(closed) => assert_eq!(closed.error_code, 7_u32.into()),
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn the_runtime_ends_while_datagrams_wait() {
+    let (server_config, client_config) = configs(observed(CubicConfig::default()));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let socket = runtime.block_on(async {
+        let pacing = Pacing::of_rate("2mbit".parse().unwrap());
+        let socket = paced(bind(), &TokioRuntime, pacing).unwrap();
+        let server = endpoint(socket.clone(), Some(server_config));
+        let address = server.local_addr().unwrap();
+        tokio::spawn(serve(server, spawn));
+        let connecting = unpaced(None).connect_with(client_config, address, NAME);
+        let connection = connecting.unwrap().await.unwrap();
+        tokio::spawn(async move { fetch(&connection, 1_000_000).await });
+        while socket.counts().unwrap().queued < 5 {
+            tokio::time::sleep(MS).await;
+        }
+        socket
+    });
+    runtime.shutdown_background();
+    // Sent or, once the socket takes no more, dropped.
+    let start = Instant::now();
+    while socket.counts().unwrap().queued > 0 {
+        assert!(
+            start.elapsed() < Duration::from_secs(100),
+            "{:?}",
+            socket.counts()
+        );
+        std::thread::sleep(MS);
+    }
+}
