@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::time::Duration;
 
 use softclock_core::Instant;
 use softclock_core::pacing::wire_bytes;
@@ -10,11 +11,24 @@ use softclock_linux::link::Pool;
 use softclock_wire::packet::{Headers, Offload, complete_checksum, segments};
 
 use crate::frame::{Discipline, Frame, Next, Row};
+use crate::tolerance::Tolerance;
+
+/// The settings of a direction that are not the model's. The default adds nothing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EmulatorOptions {
+    /// How late a frame may leave, so that frames that are due within this time leave by one system call. Zero for
+    /// none. It includes the usual lateness of a wait: from [`LATE_WAIT`](crate::LATE_WAIT) on, the thread does not
+    /// spin before departures. No frame leaves before the model's time, and frames keep their order.
+    pub tolerance: Duration,
+    /// Bytes on the wire that each frame adds to its own length: 24 on Ethernet.
+    pub overhead_bytes: u32,
+}
 
 /// One direction of an emulated wide-area link, with the frames on their way.
 #[derive(Debug)]
 pub struct Emulator {
     model: Wan,
+    tolerance: Tolerance,
     overhead_bytes: u32,
     /// Buffers for segments and duplicates.
     pool: Pool,
@@ -32,12 +46,12 @@ struct Departure {
 }
 
 impl Emulator {
-    /// Creates a link that delays, drops and changes frames as `model` decides. Each frame takes `overhead_bytes` on
-    /// the wire in addition to its length.
-    pub fn new(model: Wan, overhead_bytes: u32) -> Self {
+    /// Creates a link that delays, drops and changes frames as `model` decides.
+    pub fn new(model: Wan, options: EmulatorOptions) -> Self {
         Self {
             model,
-            overhead_bytes,
+            tolerance: Tolerance::of(options.tolerance),
+            overhead_bytes: options.overhead_bytes,
             pool: Pool::new(),
             on_the_way: BinaryHeap::new(),
             arrivals: 0,
@@ -131,7 +145,7 @@ impl Discipline for Emulator {
     fn next(&mut self, now: Instant) -> Next {
         match self.on_the_way.peek() {
             None => Next::Empty,
-            Some(Reverse(first)) if first.at > now => Next::Wait(first.at),
+            Some(Reverse(first)) if first.at > now => Next::Wait(first.at + self.tolerance.wait),
             Some(_) => {
                 let Reverse(first) = self.on_the_way.pop().expect("it was there");
                 let bytes = first.frame.bytes.len() as u32;
@@ -143,6 +157,10 @@ impl Discipline for Emulator {
                 Next::Send(first.frame)
             }
         }
+    }
+
+    fn is_rough(&self) -> bool {
+        self.tolerance.is_rough
     }
 
     fn rows(&self) -> Vec<Row> {
@@ -208,7 +226,7 @@ mod tests {
     }
 
     fn emulator(options: WanOptions) -> Emulator {
-        Emulator::new(Wan::new(options, 1), 0)
+        Emulator::new(Wan::new(options, 1), EmulatorOptions::default())
     }
 
     #[test]
@@ -232,6 +250,40 @@ mod tests {
         );
     }
 
+    /// The frames that are due within the tolerance of the first leave together, in order, and none before its time.
+    #[test]
+    fn a_tolerance_lets_frames_leave_together() {
+        let at = |us: u64| Instant::from_ns(us * 1000);
+        let model = WanOptions {
+            delay: Duration::from_micros(500),
+            ..WanOptions::default()
+        };
+        let options = EmulatorOptions {
+            tolerance: Duration::from_micros(250),
+            ..EmulatorOptions::default()
+        };
+        let mut emulator = Emulator::new(Wan::new(model, 1), options);
+        assert!(emulator.is_rough());
+        for (byte, us) in [(1, 0), (2, 150), (3, 200), (4, 201)] {
+            emulator.on_frame(frame(byte, at(us)), at(us));
+        }
+        let mut leave = |now| {
+            let mut bytes = Vec::new();
+            loop {
+                match emulator.next(now) {
+                    Next::Send(frame) => bytes.push(frame.bytes[0]),
+                    Next::Wait(due) => return (bytes, Some(due)),
+                    Next::Empty => return (bytes, None),
+                }
+            }
+        };
+        // The wake-up takes 50 us of the tolerance.
+        assert_eq!(leave(at(499)), (vec![], Some(at(700))));
+        assert_eq!(leave(at(700)), (vec![1, 2, 3], Some(at(901))));
+        assert_eq!(leave(at(700)), (vec![], Some(at(901))));
+        assert_eq!(leave(at(901)), (vec![4], None));
+    }
+
     /// The overhead counts for each frame, in the bottleneck and in the counters.
     #[test]
     fn overhead_counts_for_each_frame() {
@@ -246,7 +298,11 @@ mod tests {
                 rate: Rate::from_bps(8_000_000),
                 ..WanOptions::default()
             };
-            let mut emulator = Emulator::new(Wan::new(options, 1), 24);
+            let on_ethernet = EmulatorOptions {
+                overhead_bytes: 24,
+                ..EmulatorOptions::default()
+            };
+            let mut emulator = Emulator::new(Wan::new(options, 1), on_ethernet);
             emulator.on_frame(frame, Instant::ORIGIN);
             let mut now = Instant::ORIGIN;
             let mut sent = Vec::new();

@@ -21,9 +21,11 @@ mod emulator;
 mod frame;
 mod pacer;
 mod port;
+mod tolerance;
 
 pub use direction::{Direction, DirectionReport};
-pub use emulator::Emulator;
+pub use emulator::{Emulator, EmulatorOptions};
 pub use frame::{Activity, Counts, Discipline, Frame, Next, Row};
-pub use pacer::{Class, ClassError, LATE_WAIT, Pacer, PacerOptions};
+pub use pacer::{Class, ClassError, Pacer, PacerOptions};
 pub use port::{MechanismChoice, Opened, Port, PortError, PortSpec};
+pub use tolerance::LATE_WAIT;

@@ -13,6 +13,7 @@ use softclock_linux::link::Pool;
 use softclock_wire::packet::{Classifier, Headers, segments};
 
 use crate::frame::{Activity, Counts, Discipline, Frame, Next, Row};
+use crate::tolerance::Tolerance;
 pub use class::{Class, ClassError};
 
 /// The link that the classes share, and the settings common to all of them.
@@ -21,8 +22,8 @@ pub struct PacerOptions {
     /// The rate of the link.
     pub link: Rate,
     /// How late a packet may be sent, so that packets that are due within this time leave by one system call. Zero for
-    /// none. It includes the usual lateness of a wait: from [`LATE_WAIT`] on, the thread does not spin before
-    /// departures.
+    /// none. It includes the usual lateness of a wait: from [`LATE_WAIT`](crate::LATE_WAIT) on, the thread does not
+    /// spin before departures.
     pub tolerance: Duration,
     /// Bytes on the wire that each frame adds to its own length: 24 on Ethernet.
     pub overhead_bytes: u32,
@@ -47,9 +48,6 @@ pub struct Pacer {
     pool: Pool,
 }
 
-/// The usual lateness of a blocking wait, which a tolerance includes.
-pub const LATE_WAIT: Duration = Duration::from_micros(50);
-
 #[derive(Debug)]
 struct Paced {
     id: ClassId,
@@ -64,11 +62,8 @@ impl Pacer {
     /// filter matches it; the default class comes last wherever it stands in `classes`.
     pub fn new(classes: &[Class], options: PacerOptions, now: Instant) -> Self {
         let mut clock = ByteClock::new(options.link, now);
-        let is_rough = options.tolerance >= LATE_WAIT;
-        clock.set_tolerance(match is_rough {
-            true => options.tolerance - LATE_WAIT,
-            false => options.tolerance,
-        });
+        let tolerance = Tolerance::of(options.tolerance);
+        clock.set_tolerance(tolerance.wait);
         let paced = classes.iter().enumerate().map(|(index, class)| Paced {
             id: clock.add_class(class.options),
             name: class
@@ -97,7 +92,7 @@ impl Pacer {
                 ..Row::default()
             },
             overhead_bytes: options.overhead_bytes,
-            is_rough,
+            is_rough: tolerance.is_rough,
             pool: Pool::new(),
         }
     }

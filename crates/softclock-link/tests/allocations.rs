@@ -7,8 +7,8 @@ use std::time::Duration;
 use softclock_core::wan::{Wan, WanOptions};
 use softclock_core::{Instant, Rate};
 use softclock_link::{
-    Class, Direction, Discipline, Emulator, Frame, MechanismChoice, Next, Pacer, PacerOptions,
-    Port, PortSpec,
+    Class, Direction, Discipline, Emulator, EmulatorOptions, Frame, MechanismChoice, Next, Pacer,
+    PacerOptions, Port, PortSpec,
 };
 use softclock_linux::allocations::{Counted, of_this_thread};
 use softclock_linux::link::{Link, PacketSocket, Pool};
@@ -32,7 +32,7 @@ fn an_emulated_frame_allocates_nothing() {
         rate: Rate::from_bps(1_000_000_000),
         ..WanOptions::default()
     };
-    let mut emulator = Emulator::new(Wan::new(options, 7), 0);
+    let mut emulator = Emulator::new(Wan::new(options, 7), EmulatorOptions::default());
     assert_eq!(allocations_of(&mut emulator), 0);
 }
 

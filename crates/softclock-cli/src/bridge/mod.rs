@@ -29,7 +29,7 @@ use softclock_linux::priority::set_realtime_priority;
 
 use crate::demo::screen::Drawing;
 use crate::options::signalling;
-use crate::values::{percent, seconds, whole};
+use crate::values::{format_time, percent, seconds, time, whole};
 pub(crate) use error::{BridgeError, port_error};
 use report::{Directed, Report};
 
@@ -51,6 +51,11 @@ pub(crate) struct BridgeOptions {
     /// Bytes to add to each frame for its time on the wire; 24 for Ethernet's preamble, check sequence and gap
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = whole(0..=1000u32))]
     pub(crate) overhead: u32,
+
+    /// Send packets up to this much late, so that packets that are due within this time leave in one batch; from 50us
+    /// on, the bridge does not spin
+    #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
+    pub(crate) tolerance: Duration,
 
     /// Share of a processor that the bridge may spin to send frames on time; 0 turns spinning off
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "5", value_parser = percent)]
@@ -98,6 +103,14 @@ impl BridgeOptions {
     /// Whether to print nothing but errors and the summary.
     pub(crate) const fn is_quiet(&self) -> bool {
         self.quiet
+    }
+
+    /// Lists the settings that both directions share and that differ from their defaults: names and values.
+    pub(crate) fn settings(&self) -> impl Iterator<Item = (String, String)> {
+        let tolerance = (!self.tolerance.is_zero()).then(|| format_time(self.tolerance));
+        let overhead = (self.overhead > 0).then(|| self.overhead.to_string());
+        let named = [("tolerance", tolerance), ("overhead", overhead)];
+        (named.into_iter()).filter_map(|(name, value)| Some((name.to_owned(), value?)))
     }
 }
 

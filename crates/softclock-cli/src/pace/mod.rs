@@ -1,7 +1,6 @@
 //! `softclock pace`: a bridge that paces classes of packets.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::Args;
 use softclock_core::Rate;
@@ -9,7 +8,6 @@ use softclock_link::{Class, Pacer, PacerOptions};
 use softclock_linux::link::Link;
 
 use crate::bridge::{self, BridgeError, BridgeOptions, Treatment};
-use crate::values::{format_time, time};
 
 /// The options of `softclock pace`.
 #[derive(Args, Clone, Debug)]
@@ -35,11 +33,6 @@ pub(crate) struct PaceOptions {
     /// the speed that the interface reports, else 10gbit]
     #[arg(long, value_name = "RATE")]
     link: Option<Rate>,
-
-    /// Send packets up to this much late, so that packets that are due within this time leave in one batch; from 50us
-    /// on, the bridge does not spin
-    #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
-    tolerance: Duration,
 
     /// Read settings from a TOML file, named like these flags; flags win over the file
     #[arg(long, value_name = "FILE")]
@@ -127,7 +120,7 @@ pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
             let link = options.link.unwrap_or_else(|| of_mbit(told()));
             let setup = PacerOptions {
                 link,
-                tolerance: options.tolerance,
+                tolerance: options.bridge.tolerance,
                 overhead_bytes: options.bridge.overhead,
             };
             let pacer = Pacer::new(&classes[index], setup, now);
@@ -139,7 +132,7 @@ pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
             }
             Treatment {
                 discipline: pacer,
-                settings: settings(&classes[index], setup),
+                settings: settings(&classes[index], link, &options.bridge),
             }
         };
         [treatment(0), treatment(1)]
@@ -159,21 +152,11 @@ fn over_promise(direction: &str, classes: &[Class], link: Rate, share: f64) -> S
 }
 
 /// Lists the settings of a direction as options write them: names and values.
-fn settings(classes: &[Class], options: PacerOptions) -> Vec<(String, String)> {
-    let PacerOptions {
-        link,
-        tolerance,
-        overhead_bytes,
-    } = options;
+fn settings(classes: &[Class], link: Rate, bridge: &BridgeOptions) -> Vec<(String, String)> {
     let setting = |name: &str, value: String| (name.to_owned(), value);
     let classes = (classes.iter()).map(|class| setting("class", class.effective()));
-    let overhead = (overhead_bytes > 0).then(|| setting("overhead", overhead_bytes.to_string()));
-    let tolerance = (!tolerance.is_zero()).then(|| setting("tolerance", format_time(tolerance)));
-    let others = [setting("link", link.to_string())]
-        .into_iter()
-        .chain(tolerance)
-        .chain(overhead);
-    classes.chain(others).collect()
+    let link = setting("link", link.to_string());
+    classes.chain([link]).chain(bridge.settings()).collect()
 }
 
 fn of_mbit(told: Option<u64>) -> Rate {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::Args;
 use softclock_core::Rate;
 use softclock_core::wan::{Chance, Wan, WanOptions};
-use softclock_link::Emulator;
+use softclock_link::{Emulator, EmulatorOptions};
 
 use crate::bridge::{self, BridgeError, BridgeOptions, Treatment};
 use crate::values::{format_time, whole};
@@ -67,7 +67,8 @@ pub(crate) struct WanCommandOptions {
 
 const NOTES: &str = "\
 One value applies to both directions; two values, separated by a comma, apply to packets from A to B and from B to A. \
-Delays count from the moment at which the kernel received the packet. Packets stay in order, except with --reorder.
+Delays count from the moment at which the kernel received the packet. Packets stay in order, except with --reorder. \
+With --tolerance, a delay is up to that much longer, and never shorter.
 
 Times are written 40ms, 500us, 1.5s, and rates 20mbit, 64kbit, 10mbyte (bytes). A number without a unit is refused as \
 ambiguous, and so is mbps, which means megabytes for tc. The time of --duration may be a number of seconds.
@@ -95,13 +96,16 @@ pub(crate) fn run(options: &WanCommandOptions) -> Result<(), BridgeError> {
     let seed = options.seed.unwrap_or_else(random);
     let told = options.is_random().then_some(seed);
     bridge::run(&options.bridge, told, |_, _| {
-        let overhead = options.bridge.overhead;
+        let shared = EmulatorOptions {
+            tolerance: options.bridge.tolerance,
+            overhead_bytes: options.bridge.overhead,
+        };
         [0, 1].map(|direction| {
             // Different seeds, so that the two directions do not lose the same packets.
             let own = seed.wrapping_add(direction as u64);
             let model = Wan::new(options.of_direction(direction), own);
             Treatment {
-                discipline: Emulator::new(model, overhead),
+                discipline: Emulator::new(model, shared),
                 settings: options.settings(direction),
             }
         })
@@ -163,10 +167,8 @@ impl WanCommandOptions {
             chance("duplicate", &self.duplicate),
             chance("corrupt", &self.corrupt),
         ];
-        let bytes = self.bridge.overhead;
-        let overhead = (bytes > 0).then(|| ("overhead".to_owned(), bytes.to_string()));
         let all = times.into_iter().chain(bottleneck).chain(chances);
-        all.chain([overhead]).flatten().collect()
+        all.flatten().chain(self.bridge.settings()).collect()
     }
 
     /// Returns the options of one direction.
