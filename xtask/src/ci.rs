@@ -51,7 +51,7 @@ pub(crate) fn boundaries_task() -> ExitCode {
 
 fn boundaries(steps: &mut Steps) {
     steps.run(
-        "unsafe and libc only in softclock-linux",
+        "unsafe and libc only where allowed",
         boundaries::unsafe_code,
     );
     steps.run(

@@ -261,14 +261,11 @@ mod tests {
         for length in [100, 50, 100] {
             queue.push(&vec![1; length]).unwrap();
         }
-        let mut due = Vec::new();
+        assert_eq!(queue.next_due(at(7)), Some(at(7)));
+        let mut due = vec![(at(7), queue.send_due(at(7)).unwrap())];
         while let Some(next) = queue.next_due(at(7)) {
-            assert_eq!(
-                queue
-                    .send_due(next - std::time::Duration::from_nanos(1))
-                    .unwrap(),
-                0
-            );
+            let early = queue.send_due(next.sub_ns(1));
+            assert_eq!(early.unwrap(), 0);
             due.push((next, queue.send_due(next).unwrap()));
         }
         assert_eq!(due, [(at(7), 100), (at(107), 50), (at(157), 100)]);

@@ -19,6 +19,7 @@ use softclock_linux::readiness::{Poller, Wakeup};
 use super::Builder;
 use super::each_turn::{EachTurn, TurnEnd};
 use super::far_timer::FarTimer;
+use super::found::Found;
 use super::kernel_events::KernelEvents;
 use super::mailbox::Mailbox;
 use super::ready::Ready;
@@ -26,7 +27,6 @@ use super::soft_events::PendingEvent;
 use super::sources::Sources;
 use super::statistics::{PacingCounts, TurnCounts};
 use super::timeouts::Timeouts;
-use super::turn::Found;
 
 /// The state of one runtime.
 ///

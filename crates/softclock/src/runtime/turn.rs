@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use softclock_core::{Clock, Instant, SourceId, TriggerState};
 use softclock_linux::readiness::{ReadyEvent, Timeout, Token};
 
+use super::found::Found;
 use super::inner::{CALLS_PER_POLL, Inner};
 use super::mailbox::Mailbox;
 use super::receive::arrivals;
@@ -249,14 +250,6 @@ impl Inner {
         drop(sources);
         woken.drain(..).for_each(Waker::wake);
     }
-}
-
-/// The events that a turn finds, and the wakers of the tasks that wait for them. Both are empty between turns, and kept
-/// for their memory.
-#[derive(Default)]
-pub(super) struct Found {
-    events: Vec<ReadyEvent>,
-    wakers: Vec<Waker>,
 }
 
 /// The waker of the future that `block_on` runs.
