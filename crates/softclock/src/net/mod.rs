@@ -5,11 +5,12 @@
 //!
 //! # Carriers
 //! The types for TCP and UDP hide the carrier of a socket (`carrier`): a descriptor of the kernel (`kernel`), an
-//! endpoint of a network stack in this process ([`stack`]) or, for tests, a queue in memory (`memory`). So access to the
-//! descriptor may fail: [`as_kernel_fd`](TcpStream::as_kernel_fd) returns an `Option`, [`into_std`](TcpStream::into_std)
-//! gives the socket back with its error, and options that a carrier does not have fail with
-//! [`Unsupported`](std::io::ErrorKind::Unsupported). `from_std` makes a socket of the kernel from any thread a socket of
-//! this one. Unix sockets are always the kernel's, and implement [`AsFd`](std::os::fd::AsFd).
+//! endpoint of a network stack in this process ([`stack`]) or, for tests, a queue in memory (`memory`). So access to
+//! the descriptor may fail: [`as_kernel_fd`](TcpStream::as_kernel_fd) returns an `Option`,
+//! [`into_std`](TcpStream::into_std) gives the socket back with its error, and options that a carrier does not have
+//! fail with [`Unsupported`](std::io::ErrorKind::Unsupported). `from_std` makes a socket of the kernel that was opened
+//! elsewhere one of this thread's runtime. Unix sockets are always the kernel's, and implement
+//! [`AsFd`](std::os::fd::AsFd).
 //!
 //! # Three ways to call
 //! - `async` functions (`read`, `send_to`) wait until the call succeeds; the docs of each say whether a dropped future

@@ -166,7 +166,8 @@ impl TcpStream {
     /// Writes all of `bytes`.
     ///
     /// # Cancel safety
-    /// Not cancel-safe: a dropped future may have written a part; [`bytes_written`](Self::bytes_written) tells how much.
+    /// Not cancel-safe: a dropped future may have written a part. [`bytes_written`](Self::bytes_written) tells how
+    /// much.
     ///
     /// # Errors
     /// Those of `send(2)`.

@@ -141,8 +141,8 @@ impl UdpSocket {
         self.io.poll_recv_from(cx, buffer)
     }
 
-    /// Like [`recv_from`](Self::recv_from), without waiting. Makes the call also if no datagram is known to be there. May
-    /// be called from the handler of a soft event.
+    /// Like [`recv_from`](Self::recv_from), without waiting. Makes the call also if no datagram is known to be there.
+    /// May be called from the handler of a soft event.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] if no datagram has arrived; otherwise as for [`recv_from`](Self::recv_from).

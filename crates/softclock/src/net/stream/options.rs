@@ -115,7 +115,7 @@ impl TcpStream {
 
     /// Requests a receive buffer of about `bytes` (`SO_RCVBUF`), which turns off its automatic size. The kernel doubles
     /// the value, for its bookkeeping, and limits it to net.core.rmem_max. A window of more than 64 KiB needs a size
-    /// that was set before the connection was opened, as on a [listener](super::TcpListener::as_kernel_fd).
+    /// that was set before the connection was opened, as on a [listener](crate::net::TcpListener::as_kernel_fd).
     ///
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] with a [stack](crate::net::stack); otherwise those of `setsockopt(2)`.
