@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use hyper::rt::{Executor, Read, ReadBufCursor, Timer, Write};
 
 use crate::net::{TcpStream, UnixStream};
-use crate::runtime::inner::Inner;
-use crate::time::Sleep;
+use crate::time::{Sleep, from_std, to_std};
 
 /// Implements hyper's timers by soft timers.
 #[derive(Clone, Copy, Default, Debug)]
@@ -28,7 +27,7 @@ impl Timer for SoftTimer {
     }
 
     fn now(&self) -> Instant {
-        Inner::with_current(|runtime| runtime.clock.to_std(crate::now()))
+        to_std(crate::now())
     }
 
     fn reset(&self, sleep: &mut Pin<Box<dyn hyper::rt::Sleep>>, new_deadline: Instant) {
@@ -37,10 +36,6 @@ impl Timer for SoftTimer {
             None => *sleep = self.sleep_until(new_deadline),
         }
     }
-}
-
-fn from_std(deadline: Instant) -> crate::Instant {
-    Inner::with_current(|runtime| runtime.clock.from_std(deadline))
 }
 
 impl hyper::rt::Sleep for Sleep {}

@@ -31,13 +31,20 @@ use crate::runtime::soft_events::PendingEvent;
 /// # }
 /// ```
 ///
+/// # Cancel safety
+/// A dropped sleep leaves nothing behind. To continue one after it has lost a `select!`, poll `&mut sleep`.
+///
 /// # Panics
 /// If called outside a runtime.
 pub fn sleep(duration: Duration) -> Sleep {
     sleep_until(crate::now() + duration)
 }
 
-/// Waits until the first trigger state after `deadline`.
+/// Waits until the first trigger state after `deadline`. [`time::from_std`](crate::time::from_std) converts a deadline
+/// of the standard library.
+///
+/// # Panics
+/// When awaited outside a runtime.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         deadline,

@@ -31,9 +31,12 @@ use super::sleep::limit;
 /// # }
 /// ```
 ///
+/// # Cancel safety
+/// Dropping the [`Timeout`] drops `future`. Nothing else is lost. To continue a future after its limit has passed, pin it
+/// and pass `&mut future`.
+///
 /// # Panics
 /// If called outside a runtime.
-/// Outside a runtime.
 pub fn timeout<F: Future>(duration: Duration, future: F) -> Timeout<F> {
     Timeout {
         future,
