@@ -2,7 +2,7 @@
 //!
 //! Each operation is first tried on the loop in its nonblocking form, which the kernel answers from its caches. Only
 //! if that fails, a helper thread performs it (*Flash*, USENIX 1999). Each attempt is a system call, and so a trigger
-//! state.
+//! state. Files work on any executor, also outside a runtime.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use softclock_linux::directory;
 use softclock_linux::file::{self, Wait};
 use softclock_linux::page_cache;
 
-use crate::runtime::inner::allowance;
+use crate::runtime::inner::{allowance, is_entered};
 
 pub use softclock_linux::directory::{Entries, Entry};
 pub use softclock_linux::file::{Failure, Metadata, raise_descriptor_limit};
@@ -39,6 +39,9 @@ impl Root {
     ///
     /// # Errors
     /// Those of `openat2(2)`; `EXDEV` ([`io::ErrorKind::CrossesDevices`]) for a path that leads out of the root.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, a file that a helper thread opens for it is closed.
     pub async fn open_file(&self, path: &Path) -> io::Result<File> {
         allowance().await;
         match self.try_open_file(path) {
@@ -109,14 +112,14 @@ impl File {
     /// # Errors
     /// Those of `fstat(2)`.
     pub fn current_metadata(&self) -> io::Result<Metadata> {
-        crate::system_call(|| Metadata::of(&self.descriptor))
+        passing(|| Metadata::of(&self.descriptor))
     }
 
     /// Returns whether `len` bytes at `offset` are in the page cache, judged by one probe per 64 KiB, so that sending
     /// them ([`TcpStream::send_file`](crate::net::TcpStream::send_file)) does not block. Makes a system call for each
     /// probe.
     pub fn is_cached(&self, offset: u64, len: u64) -> bool {
-        crate::system_call(|| page_cache::is_cached(self.as_fd(), offset, len))
+        passing(|| page_cache::is_cached(self.as_fd(), offset, len))
     }
 
     /// Appends up to `max` bytes at `offset` to `buffer`, if this does not block. Returns their number.
@@ -125,13 +128,16 @@ impl File {
     /// [`io::ErrorKind::WouldBlock`] where [`read_at`](Self::read_at) would use a helper thread.
     pub fn try_read_at(&self, buffer: &mut Vec<u8>, max: usize, offset: u64) -> io::Result<usize> {
         let descriptor = self.descriptor.as_fd();
-        crate::system_call(|| file::read_at(descriptor, buffer, max, offset, Wait::Never))
+        passing(|| file::read_at(descriptor, buffer, max, offset, Wait::Never))
     }
 
     /// Reads up to `max` bytes at `offset`, and returns `buffer` with them appended; none at the end of the file.
     ///
     /// # Errors
     /// Those of `preadv2(2)`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, `buffer` is lost. The file has no position that could have moved: read again.
     pub async fn read_at(
         &self,
         mut buffer: Vec<u8>,
@@ -153,6 +159,9 @@ impl File {
     ///
     /// # Errors
     /// Those of `preadv2(2)`.
+    ///
+    /// # Cancel safety
+    /// As for [`read_at`](Self::read_at).
     pub fn read_at_on_helper(
         &self,
         mut buffer: Vec<u8>,
@@ -182,11 +191,19 @@ fn open(root: &OwnedFd, path: &Path, wait: Wait) -> io::Result<File> {
     })
 }
 
-/// Makes a system call that is a trigger state, except on helper threads, which have no timers to check.
+/// Makes a system call that is a trigger state unless it may wait, as on helper threads.
 fn system_call<R>(wait: Wait, call: impl FnOnce() -> R) -> R {
     match wait {
-        Wait::Never => crate::system_call(call),
+        Wait::Never => passing(call),
         Wait::Allowed => call(),
+    }
+}
+
+/// Makes a system call and passes a trigger state. Outside a runtime there are no timers to check.
+fn passing<R>(call: impl FnOnce() -> R) -> R {
+    match is_entered() {
+        true => crate::system_call(call),
+        false => call(),
     }
 }
 

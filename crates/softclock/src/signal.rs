@@ -39,6 +39,9 @@ impl Signals {
     ///
     /// # Errors
     /// Those of `signalfd(2)`. Fails outside a runtime.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no signal is lost.
     pub async fn next(&self) -> io::Result<Signal> {
         poll_fn(|cx| self.poll_next(cx)).await
     }

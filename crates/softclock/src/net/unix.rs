@@ -16,7 +16,7 @@ use softclock_linux::socket;
 
 use super::kernel::Kernel;
 use super::registration::Registration;
-use crate::runtime::inner::allowance;
+use crate::runtime::inner::{Inner, allowance};
 use crate::runtime::sources::Direction;
 
 pub use datagram::UnixDatagram;
@@ -33,6 +33,8 @@ impl UnixListener {
     /// Those of `bind(2)` ([`io::ErrorKind::AddrInUse`] if the path exists, even if no process uses it), `chmod(2)`
     /// and `listen(2)`. Fails outside a runtime.
     pub fn bind(path: impl AsRef<Path>, mode: u32) -> io::Result<Self> {
+        // Before the path exists: outside a runtime nothing is left behind.
+        Inner::current()?;
         let fd = socket::unix::listen(path.as_ref(), mode, BACKLOG)?;
         Self::from_std(fd.into())
     }
@@ -111,6 +113,7 @@ impl UnixStream {
     /// Those of `connect(2)`: no such path, no listener, no permission, and [`io::ErrorKind::WouldBlock`] if the
     /// listener's queue is full. Fails outside a runtime.
     pub fn connect(path: impl AsRef<Path>) -> io::Result<Self> {
+        Inner::current()?;
         Self::from_kernel(socket::unix::connect(path.as_ref())?)
     }
 
@@ -287,7 +290,7 @@ impl UnixStream {
 
     /// Charges a call to the task's allowance for an operation that is ready without one, and that could starve other
     /// tasks in a loop.
-    #[cfg(any(feature = "hyper", feature = "futures-io"))]
+    #[cfg(any(feature = "hyper", feature = "futures-io", feature = "tokio-io"))]
     pub(crate) fn poll_allowance(&self, cx: &Context<'_>) -> Poll<()> {
         self.socket.runtime().poll_allowance(cx)
     }

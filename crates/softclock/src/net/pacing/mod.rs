@@ -232,7 +232,6 @@ impl Pacer {
     ///
     /// # Panics
     /// If called outside a runtime.
-    /// Outside a runtime.
     pub fn release(&self, most: usize) -> usize {
         let waiting = &self.shared.waiting;
         let count = waiting.borrow().len().min(most);
