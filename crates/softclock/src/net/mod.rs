@@ -35,6 +35,7 @@ mod common;
 mod into_std;
 mod kernel;
 mod listener;
+mod lookup;
 #[cfg(feature = "memory-net")]
 mod memory;
 mod options;
@@ -50,6 +51,7 @@ pub use crate::runtime::statistics::PacingStatistics;
 pub use into_std::IntoStdError;
 pub(crate) use kernel::{Interest, Kernel, Watched};
 pub use listener::{TcpListener, bind_tcp};
+pub use lookup::lookup_host;
 pub use pacing::{PacedBy, Pacer, Pacing, all_paced_sent};
 pub use softclock_linux::inherited::{Family, Inherited, take as take_inherited};
 pub use softclock_linux::socket::tcp::ListenOptions;
