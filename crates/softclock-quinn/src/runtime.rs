@@ -76,7 +76,7 @@ impl Runtime for SoftclockRuntime {
         }
         match self.remote.post(|| drop(softclock::spawn_local(future))) {
             // The runtime has ended, and its tasks with it.
-            Ok(()) | Err(PostError::Closed) => {}
+            Ok(()) | Err(PostError::Closed(_)) => {}
             Err(error) => panic!("cannot start a task of quinn: {error}"),
         }
     }

@@ -4,22 +4,21 @@
 //! There is one pool per process, with at most [`THREADS`] threads, started as needed. A thread that has been idle
 //! for ten seconds ends. The queue holds [`QUEUE`] jobs; further tasks wait for room.
 
-use std::any::Any;
 use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::thread;
 use std::time::Duration;
 
 use crate::runtime::inner::{Inner, is_entered};
+use crate::runtime::promise::{Promised, promise};
 
 /// Runs `f` on a helper thread and waits for its result without blocking the loop.
 ///
-/// If the future is dropped before `f` has begun, `f` does not run; later, `f` runs to its end and its result is
-/// discarded. A panic of `f` continues in the caller.
+/// A panic of `f` continues in the caller. Works on any executor, also outside a runtime.
 ///
 /// # Example
 /// ```
@@ -31,46 +30,32 @@ use crate::runtime::inner::{Inner, is_entered};
 /// })
 /// # }
 /// ```
+///
+/// # Cancel safety
+/// If the future is dropped before `f` has begun, `f` does not run. Later, `f` runs to its end and its result is
+/// discarded.
 pub fn spawn_blocking<F, R>(f: F) -> impl Future<Output = R>
 where
     F: FnOnce() -> R + Send + 'static,
     R: Send + 'static,
 {
-    let outcome = Arc::new(Mutex::new(Outcome {
-        result: None,
-        waker: None,
-    }));
-    let shared = Arc::downgrade(&outcome);
+    let (promise, promised) = promise();
     let job = move || {
-        // The future was dropped before its job began: the result would have no receiver.
-        if shared.strong_count() == 0 {
-            return;
-        }
-        let result = catch_unwind(AssertUnwindSafe(f));
-        if let Some(outcome) = shared.upgrade() {
-            let mut outcome = lock(&outcome);
-            outcome.result = Some(result);
-            let waker = outcome.waker.take();
-            // Released before waking, so that the woken thread does not wait for the lock.
-            drop(outcome);
-            waker.into_iter().for_each(Waker::wake);
+        // Otherwise the future was dropped before its job began: the result would have no receiver.
+        if promise.is_wanted() {
+            promise.keep(catch_unwind(AssertUnwindSafe(f)));
         }
     };
     SpawnBlocking {
         job: Some(Box::new(job)),
-        outcome,
+        promised,
     }
 }
 
 struct SpawnBlocking<R> {
     /// The job, until the queue had room for it.
     job: Option<Job>,
-    outcome: Arc<Mutex<Outcome<R>>>,
-}
-
-struct Outcome<R> {
-    result: Option<Result<R, Box<dyn Any + Send>>>,
-    waker: Option<Waker>,
+    promised: Promised<thread::Result<R>>,
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -80,20 +65,16 @@ impl<R> Future for SpawnBlocking<R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<R> {
         let this = &mut *self;
-        // The lock is held until the waker is stored: the job may end before this function returns.
-        let mut outcome = lock(&this.outcome);
-        if outcome.result.is_some() && is_entered() {
+        if is_entered() && this.promised.is_settled() {
             ready!(Inner::with_current(|runtime| runtime.poll_allowance(cx)));
         }
-        match outcome.result.take() {
-            Some(Ok(value)) => return Poll::Ready(value),
-            Some(Err(panic)) => {
-                drop(outcome);
-                resume_unwind(panic)
-            }
-            None => outcome.waker = Some(cx.waker().clone()),
+        // The waker is stored before the job is submitted, which may end before this function returns.
+        if let Poll::Ready(result) = this.promised.poll(cx) {
+            return match result.expect("the pool runs every job, and its result is taken once") {
+                Ok(value) => Poll::Ready(value),
+                Err(panic) => resume_unwind(panic),
+            };
         }
-        drop(outcome);
         if let Some(job) = this.job.take() {
             this.job = POOL.submit(job, cx.waker());
         }

@@ -39,12 +39,13 @@
 //! ```
 //!
 //! # Overview
-//! - [`Runtime`] and [`Builder`]: the event loop of one thread; [`spawn_local`] starts a task on it.
+//! - [`Runtime`] and [`Builder`]: the event loop of one thread; [`spawn_local`] starts a task on it, and a [`JoinSet`]
+//!   holds many.
 //! - [`sleep`], [`timeout`] and [`interval`]: timers for tasks ([`time`]).
 //! - [`schedule_soft_event`]: a function to be called at a trigger state, without waking a task.
 //! - [`net`]: TCP, UDP and Unix sockets. [`net::Pacing`] spreads the bytes of a stream evenly over time.
-//! - [`Remote`]: runs a closure on a runtime from another thread. [`spawn_blocking`](fn@spawn_blocking) does the
-//!   reverse: it runs a call that blocks on a helper thread.
+//! - [`Remote`]: runs a closure or a task on a runtime from another thread. [`spawn_blocking`](fn@spawn_blocking) does
+//!   the reverse: it runs a call that blocks on a helper thread.
 //! - [`fs`]: reads files without blocking the loop; [`output`] writes files, pipes and terminals off the loop.
 //! - [`signal`] and [`Descriptor`]: signals and other descriptors as events of the loop.
 //! - [`events`]: explicit event delivery for a thread that has its own loop and needs no runtime.
@@ -59,6 +60,22 @@
 //! A runtime runs on the thread that created it, and so do its tasks and sockets; they are not `Send`. A server for
 //! several processors starts one thread with one runtime per processor, whose listeners share a port
 //! ([`net::ListenOptions`]). The example program `threads.rs` shows this.
+//!
+//! # Outside a runtime
+//! A thread is inside a runtime while it runs [`Runtime::block_on`]; [`try_remote`] tells. One rule holds for calls that
+//! need a runtime and are made elsewhere: those that can return an [`io::Error`](std::io::Error) do so, all others panic,
+//! and the message is the same. Futures that are polled elsewhere follow it, too. [`yield_now`],
+//! [`spawn_blocking`](fn@spawn_blocking), [`net::lookup_host`], [`fs`], [`output`], [`events`] and the handles of tasks
+//! need no runtime and work on any executor.
+//!
+//! # Panics and ends of tasks
+//! A task that panics ends alone: its [`JoinHandle`] continues the panic or returns it as a [`JoinError`], as
+//! [`JoinSet`] and [`RemoteHandle`] do. A panic in the future of `block_on`, in a closure that was [posted](Remote::post)
+//! or deferred, and in the handler of a soft event comes out of `block_on`.
+//!
+//! Dropping a future is how a wait is given up, for example by [`timeout`] or `select!`. Each async function states the
+//! loss under *Cancel safety*. Tasks are not dropped with their handles: they are
+//! [aborted](JoinHandle::abort_handle), or belong to a [`JoinSet`].
 //!
 //! # How late events are
 //! Events never fire early. In a busy thread they fire at the next trigger state, usually some microseconds late. An
@@ -100,8 +117,9 @@ pub use alarm::{AlarmId, AlarmSafe, TableFull};
 pub use blocking::spawn_blocking;
 pub use descriptor::{Descriptor, Direction, Transfer};
 pub use runtime::{
-    Builder, EventContext, GiveWay, JoinHandle, Mechanism, PostError, Remote, Runtime, SoftEvent,
-    Statistics, UnknownMechanism,
+    AbortHandle, Builder, EventContext, GiveWay, JoinError, JoinHandle, JoinSet, Mechanism,
+    PostError, Remote, RemoteHandle, Runtime, SoftEvent, Statistics, UnknownMechanism, remote,
+    try_remote,
 };
 pub use softclock_core::{FireWindow, Histogram, Instant, Rate, TriggerState, TriggerTrace};
 pub use softclock_linux::busy_poll::BusyPoll;
@@ -114,7 +132,8 @@ use softclock_core::Clock;
 
 /// Starts a task on this thread. It first runs after the running task has returned or waits.
 ///
-/// Dropping the handle does not end the task: see [`JoinHandle::abort`].
+/// Dropping the handle does not end the task: see [`JoinHandle::abort`] and [`JoinSet`]. A panic ends the task only, and
+/// continues where the handle is awaited.
 ///
 /// # Example
 /// ```
@@ -137,7 +156,10 @@ where
     Inner::with_current(|runtime| runtime.spawn(future))
 }
 
-/// Lets other ready tasks run before this one continues.
+/// Lets other ready tasks run before this one continues. Works on any executor, also outside a runtime.
+///
+/// # Cancel safety
+/// If the future is dropped, nothing is lost.
 pub async fn yield_now() {
     let mut yielded = false;
     poll_fn(|cx| {

@@ -6,10 +6,8 @@ use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 
-use async_task::Runnable;
-use slab::Slab;
 use softclock_core::{Clock, Due, IdleRule, Instant, SoftTimers, TriggerState};
 use softclock_linux::alarm::Alarms;
 use softclock_linux::busy_poll::BusyPoll;
@@ -17,6 +15,7 @@ use softclock_linux::clock::{MinimalSlack, RunTime, ThreadClock, cpu_time_ns};
 use softclock_linux::readiness::{Poller, Wakeup};
 
 use super::Builder;
+use super::active::{ActiveTasks, Runnable};
 use super::each_turn::{EachTurn, TurnEnd};
 use super::far_timer::FarTimer;
 use super::found::Found;
@@ -45,8 +44,8 @@ pub(crate) struct Inner {
     pub(crate) ready: RefCell<Ready<Runnable>>,
     /// Whether the running task gives way, so that it is queued behind others when it is woken.
     pub(crate) gives_way: Cell<bool>,
-    /// A waker of each task that has not ended, to drop the tasks at the end of the runtime.
-    pub(crate) active: RefCell<Slab<Waker>>,
+    /// The tasks that have not ended.
+    pub(crate) active: RefCell<ActiveTasks>,
     /// Closures to be run after the running task has returned.
     pub(crate) deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
     /// Work to be done once behind the tasks of this turn.

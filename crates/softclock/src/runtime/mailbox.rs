@@ -8,10 +8,11 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use async_task::Runnable;
 use softclock_linux::readiness::Wakeup;
+
+use super::active::Runnable;
 
 /// The part of a runtime that other threads can access.
 pub(crate) struct Mailbox {
@@ -34,25 +35,45 @@ struct Queue {
 
 pub(crate) type Call = Box<dyn FnOnce() + Send>;
 
-/// The reason why a mailbox did not accept a closure.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PostError {
-    /// The queue already holds 1024 closures: the runtime is overloaded, or one of its tasks does not return.
-    Full,
+/// The reason why a runtime did not accept a closure, with the closure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PostError<F> {
+    /// 1024 closures are waiting: the runtime is overloaded, one of its tasks does not return, or it is not in
+    /// `block_on`. Try again later.
+    Full(F),
     /// The runtime has ended.
-    Closed,
+    Closed(F),
 }
 
-impl fmt::Display for PostError {
+impl<F> PostError<F> {
+    /// Returns the closure that was not accepted.
+    pub fn into_inner(self) -> F {
+        match self {
+            Self::Full(f) | Self::Closed(f) => f,
+        }
+    }
+}
+
+impl<F> fmt::Display for PostError<F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Full => "the runtime's mailbox is full",
-            Self::Closed => "the runtime has ended",
+            Self::Full(_) => "the runtime's mailbox is full",
+            Self::Closed(_) => "the runtime has ended",
         })
     }
 }
 
-impl std::error::Error for PostError {}
+impl<F> fmt::Debug for PostError<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Full(_) => "Full(..)",
+            Self::Closed(_) => "Closed(..)",
+        })
+    }
+}
+
+impl<F> std::error::Error for PostError<F> {}
 
 impl Mailbox {
     pub(crate) fn new(wakeup: Wakeup) -> Self {
@@ -83,15 +104,20 @@ impl Mailbox {
         self.notify();
     }
 
-    pub(crate) fn post_call(&self, call: Call) -> Result<(), PostError> {
+    /// Queues the call that `make` makes of `closure`.
+    pub(crate) fn post_call<F>(
+        &self,
+        closure: F,
+        make: impl FnOnce(F) -> Call,
+    ) -> Result<(), PostError<F>> {
         let mut queue = self.queue();
         if queue.closed {
-            return Err(PostError::Closed);
+            return Err(PostError::Closed(closure));
         }
         if queue.calls.len() == CALLS {
-            return Err(PostError::Full);
+            return Err(PostError::Full(closure));
         }
-        queue.calls.push_back(call);
+        queue.calls.push_back(make(closure));
         drop(queue);
         self.notify();
         Ok(())
@@ -146,60 +172,6 @@ impl Mailbox {
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// A handle through which any thread can run closures on a runtime's thread.
-///
-/// # Example
-/// ```
-/// use softclock::{PostError, Runtime};
-/// use std::sync::mpsc;
-/// use std::thread;
-/// use std::time::Duration;
-///
-/// # fn main() -> std::io::Result<()> {
-/// let runtime = Runtime::new()?;
-/// let remote = runtime.remote();
-/// let (sender, receiver) = mpsc::channel();
-/// let other = thread::spawn(move || {
-///     remote.post(move || sender.send(thread::current().id()).expect("is received"))
-/// });
-/// runtime.block_on(async {
-///     let ran_on = loop {
-///         match receiver.try_recv() {
-///             Ok(id) => break id,
-///             Err(_) => softclock::sleep(Duration::from_millis(1)).await,
-///         }
-///     };
-///     assert_eq!(ran_on, thread::current().id());
-/// });
-/// assert_eq!(other.join().expect("no panic"), Ok::<(), PostError>(()));
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone)]
-pub struct Remote {
-    mailbox: Arc<Mailbox>,
-}
-
-impl Remote {
-    pub(crate) fn new(mailbox: Arc<Mailbox>) -> Self {
-        Self { mailbox }
-    }
-
-    /// Runs `f` on the runtime's thread, in one of its next turns. `f` may spawn tasks there. At most 1024 closures
-    /// may be waiting.
-    pub fn post(&self, f: impl FnOnce() + Send + 'static) -> Result<(), PostError> {
-        self.mailbox.post_call(Box::new(f))
-    }
-}
-
-impl fmt::Debug for Remote {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Remote")
-            .field("runtime", &self.mailbox.id)
-            .finish()
     }
 }
 

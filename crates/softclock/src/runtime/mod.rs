@@ -6,26 +6,35 @@
 //! - `found`: memory for the events of a turn.
 //! - `outer_loop`: the runtime inside another loop.
 //! - `soft_events`: soft events and the restricted context of their handlers.
-//! - `task`: tasks and their handles.
+//! - `task`: tasks and their handles; `active`: the table of those that have not ended.
+//! - `join_set`: tasks whose ends are awaited together; `join_error`: ends without a result; `reported`: a future that
+//!   reports its end.
 //! - `ready`: the order in which woken tasks run.
 //! - `give_way`: tasks whose next step has a low priority.
 //! - `far_timer`: a kernel timer for waits that events keep interrupting.
-//! - `mailbox`: access from other threads.
+//! - `mailbox`: the queue of what other threads post; `remote`: their handle, and tasks whose results return to them;
+//!   `promise`: a value that passes between threads.
 //! - `each_turn`: queues in memory, in which events arrive without the kernel.
 //! - `sources`: readiness of descriptors, and the tasks that wait for it.
 //! - `timeouts`: timeouts that are due, and when they end.
 //! - `statistics`: counts and histograms.
 
+mod active;
 pub(crate) mod each_turn;
 mod far_timer;
 mod found;
 mod give_way;
 pub(crate) mod inner;
+mod join_error;
+mod join_set;
 mod kernel_events;
 pub(crate) mod mailbox;
 mod outer_loop;
+pub(crate) mod promise;
 mod ready;
 mod receive;
+mod remote;
+mod reported;
 pub(crate) mod soft_events;
 pub(crate) mod sources;
 pub(crate) mod statistics;
@@ -43,13 +52,16 @@ use std::time::Duration;
 
 pub use give_way::GiveWay;
 use inner::Inner;
-pub use mailbox::{PostError, Remote};
+pub use join_error::JoinError;
+pub use join_set::JoinSet;
+pub use mailbox::PostError;
+pub use remote::{Remote, RemoteHandle, remote, try_remote};
 pub use soft_events::{EventContext, SoftEvent};
 use softclock_core::signalling::Policy;
 use softclock_linux::busy_poll::BusyPoll;
 pub use softclock_linux::readiness::{Mechanism, UnknownMechanism};
 pub use statistics::Statistics;
-pub use task::JoinHandle;
+pub use task::{AbortHandle, JoinHandle};
 
 /// The event loop of one thread. It and its tasks, sockets and timers stay on the thread that created it.
 ///

@@ -1,44 +1,94 @@
 //! Tasks: futures that run on the runtime's thread, queued when woken.
 
 use std::fmt;
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
-use async_task::{Runnable, Task};
+use async_task::FallibleTask;
 use pin_project_lite::pin_project;
 
+use super::active::{Runnable, TaskId};
 use super::inner::{Inner, is_entered};
+use super::join_error::JoinError;
 
 /// A spawned task. Awaiting it returns the task's result. Dropping it lets the task continue.
+///
+/// A task that panics ends, and nothing else does: the runtime and all other tasks continue. Awaiting the handle
+/// continues the panic in the waiting task, and [`outcome`](Self::outcome) returns it as an error. If the handle was
+/// dropped, only the panic hook has seen the panic; the default hook prints it.
+///
+/// The handle stays on its thread. For a result in another thread, see [`Remote::spawn`](crate::Remote::spawn).
+///
+/// # Cancel safety
+/// Await `&mut handle` to stop waiting and wait again later: no result is lost. A dropped handle loses the result, and
+/// the task continues.
+///
+/// # Panics
+/// When awaited, if the task has panicked or was aborted, and if its result was taken before.
 pub struct JoinHandle<T> {
-    task: Option<Task<T>>,
+    /// `None` once the result was taken.
+    task: Option<FallibleTask<T, TaskId>>,
+    abort: AbortHandle,
 }
 
 impl<T> JoinHandle<T> {
+    /// Waits for the end of the task, and returns its result or the reason why there is none.
+    ///
+    /// # Errors
+    /// [`JoinError`] if the task has panicked, was aborted, or has been dropped with its runtime.
+    ///
+    /// # Panics
+    /// If the result was taken before.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no result is lost: call this again.
+    pub async fn outcome(&mut self) -> Result<T, JoinError> {
+        poll_fn(|cx| self.poll_outcome(cx)).await
+    }
+
+    fn poll_outcome(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, JoinError>> {
+        let task = self.task.as_mut().expect(TAKEN);
+        // The handle may also be awaited by another executor of the thread.
+        if task.is_finished() && is_entered() {
+            ready!(Inner::with_current(|runtime| runtime.poll_allowance(cx)));
+        }
+        let polled = catch_unwind(AssertUnwindSafe(|| Pin::new(task).poll(cx)));
+        let outcome = match polled {
+            Ok(Poll::Pending) => return Poll::Pending,
+            Ok(Poll::Ready(result)) => result.ok_or_else(JoinError::aborted),
+            Err(panic) => Err(JoinError::panicked(panic)),
+        };
+        self.task = None;
+        Poll::Ready(outcome)
+    }
+
     /// Ends the task: its future is dropped soon, and not polled again.
     pub fn abort(mut self) {
         drop(self.task.take());
     }
 
+    /// Returns a handle that can abort the task while another place waits for its end. Allocates nothing.
+    pub fn abort_handle(&self) -> AbortHandle {
+        self.abort.clone()
+    }
+
     /// Returns whether the task has ended.
     pub fn is_finished(&self) -> bool {
-        self.task.as_ref().is_none_or(Task::is_finished)
+        self.task.as_ref().is_none_or(FallibleTask::is_finished)
     }
 }
 
 impl<T> Future for JoinHandle<T> {
     type Output = T;
 
-    /// Returns the task's result. A panic of the task continues here.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
-        let task = self.task.as_mut().expect("present until dropped");
-        // The handle may also be awaited by another executor of the thread.
-        if task.is_finished() && is_entered() {
-            ready!(Inner::with_current(|runtime| runtime.poll_allowance(cx)));
+        match ready!(self.poll_outcome(cx)) {
+            Ok(result) => Poll::Ready(result),
+            Err(error) => error.panic(),
         }
-        Pin::new(task).poll(cx)
     }
 }
 
@@ -56,18 +106,63 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
+/// Aborts a task whose end another place waits for. Created by [`JoinHandle::abort_handle`]. Keeps neither the task nor
+/// the runtime alive.
+///
+/// # Example
+/// ```
+/// # fn main() -> std::io::Result<()> {
+/// softclock::Runtime::new()?.block_on(async {
+///     let mut task = softclock::spawn_local(std::future::pending::<()>());
+///     let abort = task.abort_handle();
+///     softclock::spawn_local(async move { abort.abort() });
+///     assert!(task.outcome().await.unwrap_err().is_aborted());
+/// });
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct AbortHandle {
+    runtime: Weak<Inner>,
+    id: TaskId,
+}
+
+impl AbortHandle {
+    /// Ends the task: its future is dropped in one of the next turns, and not polled again. Then those that wait for
+    /// the task continue. A task that returns from its current poll with a result has that result. Does nothing if the
+    /// task has ended.
+    pub fn abort(&self) {
+        if let Some(runtime) = self.runtime.upgrade() {
+            let waker = runtime.active.borrow_mut().abort(self.id);
+            waker.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Returns whether the task has ended.
+    pub fn is_finished(&self) -> bool {
+        let runtime = self.runtime.upgrade();
+        runtime.is_none_or(|runtime| !runtime.active.borrow().contains(self.id))
+    }
+}
+
+impl fmt::Debug for AbortHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AbortHandle")
+            .field("is_finished", &self.is_finished())
+            .finish()
+    }
+}
+
 impl Inner {
     pub(crate) fn spawn<F>(self: &Rc<Self>, future: F) -> JoinHandle<F::Output>
     where
         F: Future + 'static,
         F::Output: 'static,
     {
-        let mut active = self.active.borrow_mut();
-        let entry = active.vacant_entry();
-        let listed = Listed {
-            runtime: Rc::downgrade(self),
-            index: entry.key(),
-        };
+        let id = self.active.borrow_mut().next_id();
+        let runtime = Rc::downgrade(self);
+        let listed = Listed(AbortHandle { runtime, id });
+        let abort = listed.0.clone();
         let future = Tracked { future, listed };
         let mailbox = self.mailbox.clone();
         let schedule = move |runnable: Runnable| {
@@ -85,12 +180,21 @@ impl Inner {
         // A panic ends the task, not the runtime: it continues in the task that awaits the handle.
         let (runnable, task) = async_task::Builder::new()
             .propagate_panic(true)
-            .spawn_local(move |()| future, schedule);
-        entry.insert(runnable.waker());
-        // Released first, since dropping a task borrows the list as well.
-        drop(active);
+            .metadata(id)
+            .spawn_local(move |_| future, schedule);
+        self.active.borrow_mut().insert(id, runnable.waker());
         runnable.schedule();
-        JoinHandle { task: Some(task) }
+        let task = Some(task.fallible());
+        JoinHandle { task, abort }
+    }
+
+    /// Polls a task, or drops it if it was aborted.
+    #[inline]
+    pub(super) fn run_task(&self, task: Runnable) {
+        let is_aborted = self.active.borrow().is_aborted(*task.metadata());
+        if !is_aborted {
+            task.run();
+        }
     }
 
     /// Drops the futures of all tasks and all handlers, which may own owners of the runtime. Their destructors may
@@ -98,8 +202,8 @@ impl Inner {
     pub(crate) fn drop_tasks(&self) {
         loop {
             // Waking a task moves it to a queue, from which it is dropped below.
-            let wakers: Vec<_> = self.active.borrow_mut().drain().collect();
-            wakers.into_iter().for_each(|waker| waker.wake());
+            let wakers = self.active.borrow_mut().take_wakers();
+            wakers.into_iter().for_each(Waker::wake);
             let ready = self.ready.take();
             let (posted, calls) = self.mailbox.close();
             let deferred = self.deferred.take();
@@ -133,17 +237,17 @@ impl<F: Future> Future for Tracked<F> {
     }
 }
 
-/// A task's entry in the list of tasks that have not ended.
-struct Listed {
-    runtime: Weak<Inner>,
-    index: usize,
-}
+/// A task's entry in the table of tasks that have not ended.
+struct Listed(AbortHandle);
 
 impl Drop for Listed {
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.upgrade() {
-            let waker = runtime.active.borrow_mut().try_remove(self.index);
+        let Self(AbortHandle { runtime, id }) = self;
+        if let Some(runtime) = runtime.upgrade() {
+            let waker = runtime.active.borrow_mut().remove(*id);
             drop(waker);
         }
     }
 }
+
+const TAKEN: &str = "the result of this task was taken before: await a JoinHandle once";

@@ -128,7 +128,7 @@ impl Inner {
             let Some(runnable) = ready.pop() else { return };
             drop(ready);
             self.call_budget.set(CALLS_PER_POLL);
-            runnable.run();
+            self.run_task(runnable);
             self.counts.tasks.set(self.counts.tasks.get() + 1);
             self.end_task();
             if self.kernel_events.is_overdue(self.last_trigger()) {

@@ -1,6 +1,9 @@
 //! Tasks, timers, soft events and the mailbox of a runtime.
 
+mod joins;
 mod outer_loop;
+mod outside;
+mod remotes;
 mod soft_events;
 mod starvation;
 mod tasks;
