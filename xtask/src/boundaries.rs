@@ -75,6 +75,7 @@ const LAYERS: &[(&str, &[&str])] = &[
             "signal",
             "futures_io",
             "hyper",
+            "tokio_io",
         ],
     ),
     (

@@ -77,6 +77,13 @@
 //! loss under *Cancel safety*. Tasks are not dropped with their handles: they are
 //! [aborted](JoinHandle::abort_handle), or belong to a [`JoinSet`].
 //!
+//! # Other crates
+//! Channels, locks and `select!` are those of tokio, futures and others: they need no support by the runtime.
+//! [docs/interoperability.md][interoperability] lists the crates that work unchanged, those that do not, and their
+//! replacements.
+//!
+//! [interoperability]: https://github.com/softclock/softclock/blob/main/docs/interoperability.md
+//!
 //! # How late events are
 //! Events never fire early. In a busy thread they fire at the next trigger state, usually some microseconds late. An
 //! idle thread blocks until shortly before the next event and spins for the rest, up to 5 % of its time
@@ -91,6 +98,7 @@
 //! # Features
 //! - `futures-io`: implements the traits of the crate `futures-io` for streams.
 //! - `hyper`: implements the `rt` traits of the crate `hyper` for streams, timers and the executor.
+//! - `tokio-io`: implements `AsyncRead` and `AsyncWrite` of the crate `tokio` for streams.
 #![forbid(unsafe_code)]
 
 pub mod alarm;
@@ -108,6 +116,8 @@ pub mod runtime;
 pub mod signal;
 pub mod signalling;
 pub mod time;
+#[cfg(feature = "tokio-io")]
+mod tokio_io;
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;

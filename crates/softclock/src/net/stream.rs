@@ -391,7 +391,7 @@ impl TcpStream {
 
     /// Charges a call to the task's allowance for an operation that is ready without one, and that could starve other
     /// tasks in a loop.
-    #[cfg(any(feature = "hyper", feature = "futures-io"))]
+    #[cfg(any(feature = "hyper", feature = "futures-io", feature = "tokio-io"))]
     pub(crate) fn poll_allowance(&self, cx: &Context<'_>) -> Poll<()> {
         self.io.runtime().poll_allowance(cx)
     }
