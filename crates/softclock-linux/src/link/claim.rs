@@ -8,7 +8,18 @@ use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, connect, listen, socket_with,
 };
 
-use super::{DelayHolder, Link};
+use super::Link;
+
+/// The process that delays a link's interrupts by [`DelayedInterrupts`](super::DelayedInterrupts).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DelayHolder {
+    /// No process does.
+    None,
+    /// The process with this id.
+    Process(u32),
+    /// A process whose id is unknown.
+    Unknown,
+}
 
 /// An advisory claim to a link. It ends on drop, or when the process ends.
 ///

@@ -25,7 +25,7 @@ use by_interface::ByInterface;
 use watcher::{Undo, Watcher};
 
 use super::napi::Instances;
-use super::{Claim, ClaimError, Link};
+use super::{Claim, ClaimError, DelayHolder, Link};
 
 /// How the interrupts of a link's receive queues are delayed.
 ///
@@ -198,17 +198,6 @@ pub struct InterruptDelays {
     pub interface: io::Result<InterruptDelay>,
     /// The process that has set them by [`DelayedInterrupts`].
     pub holder: DelayHolder,
-}
-
-/// The process that delays a link's interrupts by [`DelayedInterrupts`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum DelayHolder {
-    /// No process does.
-    None,
-    /// The process with this id.
-    Process(u32),
-    /// A process whose id is unknown.
-    Unknown,
 }
 
 impl InterruptDelays {

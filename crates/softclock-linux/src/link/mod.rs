@@ -51,12 +51,10 @@ use rustix::net::{AddressFamily, SocketType, netdevice, socket};
 use softclock_wire::packet::Offload;
 
 pub use buffer::{Buffer, Pool};
-pub use claim::{Claim, ClaimError};
+pub use claim::{Claim, ClaimError, DelayHolder};
 pub use device::{Device, DeviceError, DeviceFailure};
 pub use host::{HostNeighbors, reserve_port};
-pub use interrupts::{
-    DelayError, DelayHolder, DelayMeans, DelayedInterrupts, InterruptDelay, InterruptDelays,
-};
+pub use interrupts::{DelayError, DelayMeans, DelayedInterrupts, InterruptDelay, InterruptDelays};
 pub use long_frames::LongFrames;
 pub use monitor::{LinkChange, LinkMonitor};
 pub use packet_socket::PacketSocket;
