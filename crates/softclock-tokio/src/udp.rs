@@ -131,7 +131,7 @@ impl UdpSocket {
         self.get_ref().recv(buffer).await
     }
 
-    /// Changes the rate, also of the datagrams that wait. The limits stay as they were.
+    /// Changes the rate from the next transmission on, also of the datagrams that wait. The limits stay as they were.
     pub fn set_pacing(&self, pacing: Pacing) {
         self.sender.set_pacing(Some(pacing));
     }

@@ -37,6 +37,42 @@ pub trait Outlet: Send + Sync + 'static {
 ///
 /// Datagrams in the queue are sent even if the handle is dropped meanwhile, as those in the buffer of a kernel's socket
 /// are. [`poll_flushed`](Self::poll_flushed) waits for them.
+///
+/// # Example
+/// ```
+/// use std::io;
+/// use std::net::{SocketAddr, UdpSocket};
+/// use softclock_tokio::pacing::{Outlet, PacedSender};
+/// use softclock_tokio::{Limits, Pacing, Timers};
+///
+/// struct Plain(UdpSocket);
+///
+/// impl Outlet for Plain {
+///     type Flow = SocketAddr;
+///
+///     fn send(&self, to: &SocketAddr, bytes: &[u8], segment_bytes: usize) -> io::Result<usize> {
+///         // One at a time: the sender calls again for the rest.
+///         let first = &bytes[..bytes.len().min(segment_bytes)];
+///         self.0.send_to(first, to)
+///     }
+/// }
+///
+/// # fn main() -> io::Result<()> {
+/// let receiver = UdpSocket::bind("127.0.0.1:0")?;
+/// let socket = UdpSocket::bind("127.0.0.1:0")?;
+/// socket.set_nonblocking(true)?;
+/// let pacing = Pacing::of_rate("500mbit".parse().expect("a rate"));
+/// let timers = Timers::new()?;
+/// let sender = PacedSender::new(Plain(socket), Some(pacing), Limits::default(), timers);
+/// // Ten datagrams of 1000 bytes.
+/// sender.try_send(receiver.local_addr()?, &[0; 10_000], 1000)?;
+/// let mut buffer = [0; 1500];
+/// for _ in 0..10 {
+///     assert_eq!(receiver.recv(&mut buffer)?, 1000);
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct PacedSender<O: Outlet> {
     outlet: O,
     timers: Timers,
@@ -107,7 +143,8 @@ impl<O: Outlet> PacedSender<O> {
         &self.outlet
     }
 
-    /// Changes the rate, also of the datagrams that wait. `None` sends at once. The limits stay.
+    /// Changes the rate from the next transmission on, also of the datagrams that wait. `None` sends at once. The limits
+    /// stay.
     pub fn set_pacing(&self, pacing: Option<Pacing>) {
         let pace = pacing.map(|pacing| pacing.pace);
         self.lock().set_pace(pace, self.limits.burst);
@@ -195,33 +232,29 @@ impl<O: Outlet> PacedSender<O> {
 
     /// Sends a group. Returns the time of the next attempt if the socket takes no more.
     fn send(&self, mut group: Group<O::Flow>) -> Option<Instant> {
-        let sent = self
-            .outlet
-            .send(&group.flow, &group.bytes, group.segment_bytes);
-        let mut state = self.lock();
-        match sent {
-            Ok(length) => {
-                let sent = group.bytes.split_to(length.min(group.bytes.len()));
-                state.on_sent(count(sent.len(), group.segment_bytes));
-                if !group.bytes.is_empty() {
-                    state.queue.put_back(group);
+        loop {
+            let sent = self
+                .outlet
+                .send(&group.flow, &group.bytes, group.segment_bytes);
+            let mut state = self.lock();
+            match sent {
+                Ok(length) if length >= group.bytes.len() => {
+                    state.on_sent(count(group.bytes.len(), group.segment_bytes));
+                    return None;
                 }
-                None
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                let now = now();
-                let since = *state.blocked_since.get_or_insert(now);
-                if now.since(since) > GIVE_UP {
-                    state.drop_group(&group);
-                } else {
-                    state.queue.put_back(group);
+                Ok(length @ 1..) => {
+                    let sent = group.bytes.split_to(length);
+                    state.on_sent(count(sent.len(), group.segment_bytes));
                 }
-                Some(now + RETRY)
-            }
-            Err(error) => {
-                state.drop_group(&group);
-                state.error = Some(error);
-                None
+                Ok(0) => return Some(state.on_blocked(now(), group)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    return Some(state.on_blocked(now(), group));
+                }
+                Err(error) => {
+                    state.on_dropped(&group);
+                    state.error = Some(error);
+                    return None;
+                }
             }
         }
     }
@@ -295,7 +328,19 @@ impl<F: Clone + PartialEq> State<F> {
         self.counts.calls += 1;
     }
 
-    fn drop_group(&mut self, group: &Group<F>) {
+    /// Keeps the datagrams that the socket has not taken, if it has taken others lately. Returns the time of the next
+    /// attempt.
+    fn on_blocked(&mut self, now: Instant, group: Group<F>) -> Instant {
+        let since = *self.blocked_since.get_or_insert(now);
+        if now.since(since) > GIVE_UP {
+            self.on_dropped(&group);
+        } else {
+            self.queue.put_back(group);
+        }
+        now + RETRY
+    }
+
+    fn on_dropped(&mut self, group: &Group<F>) {
         self.counts.dropped += count(group.bytes.len(), group.segment_bytes) as u64;
     }
 }
