@@ -320,6 +320,15 @@ impl Device {
         }
     }
 
+    /// Takes back the memory of frames that AF_XDP has sent, and returns their number, without those that
+    /// [`send`](Self::send) has found before. Reads memory. The other mechanisms copy frames, and have no completions: 0.
+    pub fn take_completions(&self) -> usize {
+        match self {
+            Self::Xdp(device) => device.socket.take_completions(),
+            Self::Packet(..) | Self::Tap(_) => 0,
+        }
+    }
+
     /// Counts frames that [`send`](Self::send) accepted and the link then refused, since the last call.
     pub fn take_refused(&self) -> u64 {
         match self {

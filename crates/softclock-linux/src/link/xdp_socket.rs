@@ -329,6 +329,13 @@ impl XdpSocket {
         self.sending.borrow_mut().flush(self.fd.as_fd());
     }
 
+    /// Takes back the memory of frames that the link has sent, and returns their number, without those that a
+    /// [`send`](Self::send) has found before. Reads memory, without a system call. Frees room early; a send without room
+    /// does the same.
+    pub fn take_completions(&self) -> usize {
+        self.sending.borrow_mut().reclaim()
+    }
+
     /// Counts frames that [`send`](Self::send) accepted and the link then refused, since the last call: the link had no
     /// carrier, or the driver no room.
     pub fn take_refused(&self) -> u64 {

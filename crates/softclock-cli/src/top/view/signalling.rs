@@ -39,16 +39,25 @@ pub(super) fn lines(text: &mut String, change: &Change<'_>, source: Source) {
     let looks: f64 = looks.iter().map(|(_, rate)| rate).sum();
     let found = change.rate_of(&name("looks_total"), "result", "found");
     let arrivals = change.rate(&name(&format!("{}_total", source.arrivals)));
+    let completions = change.rate(&name("completions_total"));
+    let each = |rate: f64| number(if found > 0.0 { rate / found } else { 0.0 });
+    let found_each = match completions > 0.0 {
+        true => format!(
+            "some: {} {}, {} completions each",
+            each(arrivals),
+            source.arrivals,
+            each(completions)
+        ),
+        false => format!("{}, {} each", source.arrivals, each(arrivals)),
+    };
     let masked = change.rate_of(&name("seconds_total"), "interrupts", "masked");
     let enabled = change.rate_of(&name("seconds_total"), "interrupts", "enabled");
     // Writing to a `String` does not fail.
     let _ = writeln!(
         text,
-        "signalling   {policy}{now}\nlooks        {:>9} /s   {} found {}, {} each",
+        "signalling   {policy}{now}\nlooks        {:>9} /s   {} found {found_each}",
         number(looks),
         percent(found, looks),
-        source.arrivals,
-        number(if found > 0.0 { arrivals / found } else { 0.0 }),
     );
     let _ = writeln!(
         text,
@@ -90,21 +99,25 @@ mod tests {
         page
     }
 
+    /// The lines for two seconds between these pages.
+    fn shown(source: Source, pages: [&str; 2]) -> String {
+        let now = Instant::now();
+        let sample = |page, at| Sample::parse(page, at).unwrap();
+        let (previous, current) = (sample(pages[0], now), sample(pages[1], now + TWO_SECONDS));
+        let change = Change {
+            previous: &previous,
+            current: &current,
+            seconds: 2.0,
+        };
+        let mut text = String::new();
+        lines(&mut text, &change, source);
+        text
+    }
+
+    const TWO_SECONDS: Duration = Duration::from_secs(2);
+
     #[test]
     fn what_is_done_now_is_shown_for_frames_and_events() {
-        let shown = |source, policy, polling| {
-            let now = Instant::now();
-            let sample = |n, at| Sample::parse(&page(source, n, policy, polling), at).unwrap();
-            let (previous, current) = (sample(1, now), sample(3, now + Duration::from_secs(2)));
-            let change = Change {
-                previous: &previous,
-                current: &current,
-                seconds: 2.0,
-            };
-            let mut text = String::new();
-            lines(&mut text, &change, source);
-            text
-        };
         for (source, policy, polling, now) in [
             (FRAMES, "automatic", 1, "automatic, now soft polls"),
             (EVENTS, "automatic", 0, "automatic, now interrupts"),
@@ -122,7 +135,23 @@ mod tests {
                  interrupts         120 /s   masked for 75% of the time\n",
                 source.arrivals
             );
-            assert_eq!(shown(source, policy, polling), expected);
+            let pages = [1, 3].map(|n| page(source, n, policy, polling));
+            assert_eq!(
+                shown(source, pages.each_ref().map(|page| &page[..])),
+                expected
+            );
         }
+    }
+
+    #[test]
+    fn completions_are_shown_if_looks_find_any() {
+        let pages = [1, 3].map(|n| {
+            let completions = format!("softclock_signalling_completions_total {}\n", 1_500 * n);
+            page(FRAMES, n, "hybrid", 0) + &completions
+        });
+        let text = shown(FRAMES, pages.each_ref().map(|page| &page[..]));
+        let expected =
+            "looks             4000 /s   75% found some: 3.1 frames, 0.5 completions each\n";
+        assert!(text.contains(expected), "{text}");
     }
 }

@@ -11,6 +11,8 @@ pub(super) struct Names {
     soft_polling: &'static str,
     looks: &'static str,
     found: &'static str,
+    /// Devices have completions of transmissions.
+    completions: Option<&'static str>,
     interrupts: &'static str,
     waits: &'static str,
     seconds: &'static str,
@@ -21,6 +23,7 @@ pub(super) const OF_FRAMES: Names = Names {
     soft_polling: "softclock_signalling_soft_polling_threads",
     looks: "softclock_signalling_looks_total",
     found: "softclock_signalling_frames_total",
+    completions: Some("softclock_signalling_completions_total"),
     interrupts: "softclock_signalling_interrupts_total",
     waits: "softclock_signalling_waits_total",
     seconds: "softclock_signalling_seconds_total",
@@ -31,6 +34,7 @@ pub(super) const OF_EVENTS: Names = Names {
     soft_polling: "softclock_event_signalling_soft_polling_threads",
     looks: "softclock_event_signalling_looks_total",
     found: "softclock_event_signalling_events_total",
+    completions: None,
     interrupts: "softclock_event_signalling_interrupts_total",
     waits: "softclock_event_signalling_waits_total",
     seconds: "softclock_event_signalling_seconds_total",
@@ -50,7 +54,7 @@ impl Names {
         let counts = &report.counts;
         page.by(
             self.looks,
-            "Looks for arrivals, by their result: some were found, or none.",
+            "Looks for arrivals and completions, by their result: some were found, or none.",
             "result",
             [
                 ("found", counts.found),
@@ -59,6 +63,10 @@ impl Names {
         );
         let help = "Arrivals that looks found.";
         page.single(self.found, Counter, help, counts.packets);
+        if let Some(name) = self.completions {
+            let help = "Completions of transmissions that looks found.";
+            page.single(name, Counter, help, counts.completions);
+        }
         page.single(
             self.interrupts,
             Counter,

@@ -289,6 +289,11 @@ impl XdpChannels {
         slots.iter().map(of_class).sum()
     }
 
+    /// Takes back the memory of frames as [`XdpSocket::take_completions`](super::XdpSocket::take_completions) does.
+    pub fn take_completions(&self) -> usize {
+        lock(&self.shared.sending).reclaim()
+    }
+
     /// Counts frames that [`send`](Self::send) accepted and the link then refused, since the last call.
     pub fn take_refused(&self) -> u64 {
         lock(&self.shared.sending).take_refused()

@@ -145,15 +145,19 @@ impl Sending {
         mem::take(&mut self.refused)
     }
 
-    /// Takes back the chunks whose frames have been sent. Those that were lent go back to their sockets.
-    fn reclaim(&mut self) {
+    /// Takes back the chunks whose frames have been sent, and returns their number. Those that were lent go back to their
+    /// sockets.
+    pub(super) fn reclaim(&mut self) -> usize {
+        let mut completions = 0;
         while let Some(at) = self.completed.pop() {
             let lent = self.lent.get_mut(chunk_of(at as usize));
             if lent.and_then(Option::take).is_none() && self.share.is_to_send(at) {
                 self.free.push(at);
             }
+            completions += 1;
         }
         self.completed.release();
+        completions
     }
 
     /// The number of a received chunk, if it lies in this socket's memory and so can be sent without a copy.

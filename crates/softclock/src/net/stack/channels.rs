@@ -199,7 +199,7 @@ impl Channels {
     }
 
     /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each channel, so that each
-    /// has its turn.
+    /// has its turn. Takes the completions of transmissions.
     pub(super) fn take_frames(
         &self,
         mut on_frame: impl FnMut(Instant, Result<Received, Refused>),
@@ -209,7 +209,10 @@ impl Channels {
                 self.receive(one.descriptor().channel(), || {}, &mut on_frame)
             })
         });
-        let mut taken = all(each);
+        let mut taken = all(each).map(|taken| Taken {
+            completions: self.all.take_completions(),
+            ..taken
+        });
         self.for_listeners(|ring| {
             let more = ring.take_frames(self, &mut on_frame);
             let before = mem::replace(&mut taken, Ok(Taken::default()));

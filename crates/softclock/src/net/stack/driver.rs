@@ -210,8 +210,8 @@ impl Driver {
             Ok(taken) => taken,
             // The link is down, or a frame cannot be received: more may come.
             Err(_) => Taken {
-                frames: 0,
                 has_more: true,
+                ..Taken::default()
             },
         };
         let now = self.interface.runtime().clock.now();

@@ -109,8 +109,8 @@ impl Interface {
     }
 
     /// Passes frames that have arrived to `on_frame`, with the time now: at most a batch of each device, or of each
-    /// channel that the stack receives from. Frames of a lane are taken from [`lane`](Self::lane). Passes no trigger
-    /// state.
+    /// channel that the stack receives from. Also takes the completions of transmissions. Frames of a lane are taken
+    /// from [`lane`](Self::lane). Passes no trigger state.
     ///
     /// # Errors
     /// Those of a device.

@@ -133,7 +133,8 @@ fn unwatched(device: Rc<Device>) -> Option<XdpQueue> {
     Rc::into_inner(device)?.into_queue()
 }
 
-/// Passes a batch of frames that a device has received to `on_frame`, with the time now.
+/// Passes a batch of frames that a device has received to `on_frame`, with the time now, and takes the completions of
+/// its transmissions.
 pub(super) fn take_from<D: AsFd + Borrow<Device>>(
     device: &Kernel<D>,
     mut on_frame: impl FnMut(Instant, Result<Received, Refused>),
@@ -143,9 +144,13 @@ pub(super) fn take_from<D: AsFd + Borrow<Device>>(
         Device::Xdp(_) => Short::Empty,
         Device::Packet(..) | Device::Tap(_) => Short::Unknown,
     };
-    take(device, short, |_| {
+    let taken = take(device, short, |_| {
         let now = device.runtime().clock.now();
         receiving.receive(|received| on_frame(now, received))
+    })?;
+    Ok(Taken {
+        completions: receiving.take_completions(),
+        ..taken
     })
 }
 

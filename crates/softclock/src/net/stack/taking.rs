@@ -12,15 +12,18 @@ use crate::runtime::sources::Direction;
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(super) struct Taken {
     pub(super) frames: usize,
+    /// Completions of transmissions.
+    pub(super) completions: usize,
     /// Whether a device may have more: it has filled a batch.
     pub(super) has_more: bool,
 }
 
 impl Taken {
-    /// Adds the frames of another device.
+    /// Adds the frames and completions of another device.
     pub(super) const fn and(self, more: Self) -> Self {
         Self {
             frames: self.frames + more.frames,
+            completions: self.completions + more.completions,
             has_more: self.has_more || more.has_more,
         }
     }
@@ -48,7 +51,11 @@ pub(super) fn take<F: AsFd>(
                 // The poller reports the next arrival.
                 device.on_short(Direction::Read);
             }
-            Ok(Taken { frames, has_more })
+            Ok(Taken {
+                frames,
+                has_more,
+                ..Taken::default()
+            })
         }
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Taken::default()),
         Err(error) => Err(error),

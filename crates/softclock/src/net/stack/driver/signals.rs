@@ -1,7 +1,7 @@
 //! How the driver learns of frames: by the poller's reports, or by looks at times that a policy chooses.
 //!
-//! A look takes frames from the devices, and demultiplexes them into their channels. An interrupt is a report of the
-//! poller. The devices are in one of three states:
+//! A look takes frames from the devices, and demultiplexes them into their channels; it also takes the completions of
+//! transmissions. An interrupt is a report of the poller. The devices are in one of three states:
 //!
 //! | interrupts | the poller watches the devices | a report wakes the driver's task | looks |
 //! |---|---|---|---|
@@ -153,8 +153,10 @@ impl Driver {
     /// Looks outside of the driver's task, which then does the rest. Returns whether there is any.
     fn look_outside(&self) -> bool {
         match self.look() {
-            Ok(taken) if taken.frames == 0 => return false,
-            Ok(_) => self.signals.has_found.set(true),
+            Ok(taken) if taken.frames > 0 => self.signals.has_found.set(true),
+            // There is room for the frames that wait for it.
+            Ok(taken) if taken.completions > 0 && self.unsent.has_refused() => {}
+            Ok(_) => return false,
             // The task looks again, and learns of the error.
             Err(_) => self.signals.has_failed.set(true),
         }
@@ -172,8 +174,8 @@ impl Driver {
             now,
             Look {
                 packets: found.frames as u32,
+                completions: found.completions as u32,
                 has_more: found.has_more,
-                ..Look::EMPTY
             },
         );
         self.carry_out(now, next);

@@ -1,4 +1,7 @@
-//! How a thread learns of frames: by interrupts, by looks, or by both in turn, over a TAP device.
+//! How a thread learns of frames: by interrupts, by looks, or by both in turn. Here over a TAP device; `xdp` has the
+//! completions and queues of AF_XDP.
+
+mod xdp;
 
 use std::fs;
 use std::future::poll_fn;
