@@ -11,10 +11,14 @@
 //!
 //! *Receive Livelock* is Mogul and Ramakrishnan: *Eliminating Receive Livelock in an Interrupt-Driven Kernel*, 1996.
 //!
-//! A [`Signalling`] serves one queue: a pair of rings of a device, or a kernel's queue of events, of which each is then
-//! a packet. Several queues of a thread have one each, joined by [`Wait::of`]. It serves both directions of its queue:
-//! a look also takes the completions of transmissions, which count in the reports and do not steer the interval. A
-//! driver enables interrupts for completions only while a sender waits for room.
+//! A [`Signalling`] serves one queue, or several that a thread looks at together: the rings of a device, for which a
+//! look takes packets from each, or a kernel's queue of events, of which each is then a packet. What is said of a queue
+//! holds for all of them then: the quota is that of a look at all, and interrupts are enabled or masked for all. Queues
+//! that are looked at apart from each other have one each, joined by [`Wait::of`]. For several rings in memory, looks at
+//! all cost less: see `docs/decisions/signalling.md`.
+//!
+//! A look serves both directions. It also takes the completions of transmissions, which count in the reports and do not
+//! steer the interval. A driver enables interrupts for completions only while a sender waits for room.
 //!
 //! # Contract
 //! Each verb returns a [`Next`], which the driver carries out at once: it enables or masks interrupts, and schedules a
@@ -139,7 +143,7 @@ impl Look {
     }
 }
 
-/// The signalling of one queue; see the [module](self).
+/// The signalling of a queue, or of several that are looked at together; see the [module](self).
 #[derive(Clone, Debug)]
 pub struct Signalling {
     policy: Policy,

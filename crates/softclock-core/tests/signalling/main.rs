@@ -4,6 +4,7 @@
 mod contract;
 mod load;
 mod model;
+mod queues;
 mod quota;
 
 use std::time::Duration;
