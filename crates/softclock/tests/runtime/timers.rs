@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use futures_lite::future::poll_once;
 use softclock::net::UdpSocket;
 use softclock::time::{self, MissedTickBehavior};
 use softclock::{Runtime, TriggerState};
@@ -248,14 +249,17 @@ fn a_tick_that_is_given_up_is_not_lost() {
         let mut interval = softclock::interval(3 * MS);
         let first = interval.tick().await;
         let mut given_up = 0;
-        let second = loop {
-            match softclock::timeout(MS / 2, interval.tick()).await {
-                Ok(tick) => break tick,
-                Err(_) => given_up += 1,
-            }
-        };
-        assert!(given_up > 0);
-        assert_eq!(second.since(first).as_nanos() % 3_000_000, 0);
+        // A tick can be late already, but not each of them.
+        while given_up < 3 {
+            let tick = match poll_once(interval.tick()).await {
+                Some(tick) => tick,
+                None => {
+                    given_up += 1;
+                    interval.tick().await
+                }
+            };
+            assert_eq!(tick.since(first).as_nanos() % 3_000_000, 0);
+        }
     });
 }
 
