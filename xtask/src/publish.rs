@@ -109,12 +109,15 @@ fn interface() -> Result<Outcome, String> {
 }
 
 /// The libraries that other programs use, and those below them.
-const LIBRARIES: [&str; 5] = [
+const LIBRARIES: [&str; 8] = [
     "softclock-core",
     "softclock-wire",
     "softclock-linux",
     "softclock-net",
     "softclock",
+    "softclock-tokio",
+    "softclock-quinn",
+    "softclock-c",
 ];
 
 #[cfg(test)]

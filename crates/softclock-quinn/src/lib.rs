@@ -69,3 +69,7 @@ pub use paced::{PacedSocket, paced, paced_by_window};
 pub use runtime::SoftclockRuntime;
 pub use softclock_tokio::{Counts, Limits, Pacing, Rate, Timers};
 pub use window::{Observed, observed};
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+pub struct Readme;

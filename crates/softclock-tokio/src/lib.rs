@@ -71,3 +71,7 @@ pub use softclock_core::units::UnitError;
 pub use time::{Interval, Sleep, interval, sleep, sleep_until};
 pub use timers::Timers;
 pub use udp::UdpSocket;
+
+#[doc = include_str!("../README.md")]
+#[cfg(doctest)]
+pub struct Readme;
