@@ -1,5 +1,5 @@
-//! Sends 50 streams of 200 packets a second each from one thread, the streams evenly spaced, and prints the gaps between
-//! packets as they arrived.
+//! Sends 50 streams of 200 packets a second each from one thread, the streams evenly spaced, and prints the gaps
+//! between packets as they arrived.
 //!
 //! The packets have the header of RTP (RFC 3550). Streams that begin together would send 50 packets every 5 ms, which
 //! wait for each other at every queue on their way; spaced, a packet leaves every 100 us.

@@ -14,11 +14,11 @@ pub use crate::runtime::sources::Direction;
 /// A nonblocking descriptor whose readiness the runtime watches. Dropping it closes the descriptor.
 ///
 /// The program makes the calls on the descriptor in closures, and reports with each whether it has used up the
-/// readiness ([`Transfer`]). A call that has is not repeated until the kernel reports an event, so that a task that
-/// reads messages as they come makes one call for each.
+/// readiness ([`Transfer`]). After a call that has, the next one waits for an event of the kernel, so a task that reads
+/// messages as they come makes one call for each.
 ///
-/// The kernel reports room to write only from the first call on that finds none. A descriptor that is written to, but
-/// never full, thus does not wake the thread when what was written has left.
+/// The runtime watches for room to write only after a call has found none. So a descriptor that is written to but never
+/// full does not wake the thread each time its data has left.
 ///
 /// # Example
 /// ```

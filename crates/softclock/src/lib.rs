@@ -62,19 +62,19 @@
 //! ([`net::ListenOptions`]). The example program `threads.rs` shows this.
 //!
 //! # Outside a runtime
-//! A thread is inside a runtime while it runs [`Runtime::block_on`]; [`try_remote`] tells. One rule holds for calls that
-//! need a runtime and are made elsewhere: those that can return an [`io::Error`](std::io::Error) do so, all others panic,
-//! and the message is the same. Futures that are polled elsewhere follow it, too. [`yield_now`],
-//! [`spawn_blocking`](fn@spawn_blocking), [`net::lookup_host`], [`fs`], [`output`], [`events`] and the handles of tasks
-//! need no runtime and work on any executor.
+//! A thread is inside a runtime while it runs [`Runtime::block_on`] or [`Runtime::turn`]; elsewhere, [`try_remote`]
+//! returns `None`. One rule holds for calls that need a runtime and are made elsewhere: those that can return an
+//! [`io::Error`](std::io::Error) do so, all others panic, and the message is the same. Futures that are polled
+//! elsewhere follow it, too. [`yield_now`], [`spawn_blocking`](fn@spawn_blocking), [`net::lookup_host`], [`fs`],
+//! [`output`], [`events`] and the handles of tasks need no runtime and work on any executor.
 //!
 //! # Panics and ends of tasks
 //! A task that panics ends alone: its [`JoinHandle`] continues the panic or returns it as a [`JoinError`], as
-//! [`JoinSet`] and [`RemoteHandle`] do. A panic in the future of `block_on`, in a closure that was [posted](Remote::post)
-//! or deferred, and in the handler of a soft event comes out of `block_on`.
+//! [`JoinSet`] and [`RemoteHandle`] do. A panic in the future of `block_on`, in a closure that was
+//! [posted](Remote::post) or deferred, and in the handler of a soft event comes out of `block_on`.
 //!
-//! Dropping a future is how a wait is given up, for example by [`timeout`] or `select!`. Each async function states the
-//! loss under *Cancel safety*. Tasks are not dropped with their handles: they are
+//! Dropping a future gives up its wait, as [`timeout`] and `select!` do. Each async function states the loss under
+//! *Cancel safety*. Tasks are not dropped with their handles: they are
 //! [aborted](JoinHandle::abort_handle), or belong to a [`JoinSet`].
 //!
 //! # Other crates
@@ -142,8 +142,8 @@ use softclock_core::Clock;
 
 /// Starts a task on this thread. It first runs after the running task has returned or waits.
 ///
-/// Dropping the handle does not end the task: see [`JoinHandle::abort`] and [`JoinSet`]. A panic ends the task only, and
-/// continues where the handle is awaited.
+/// Dropping the handle does not end the task: see [`JoinHandle::abort`] and [`JoinSet`]. A panic ends the task only,
+/// and continues where the handle is awaited.
 ///
 /// # Example
 /// ```

@@ -89,7 +89,7 @@ fn lines_are_read_while_others_are_written() {
     });
 }
 
-/// Memory that is not initialised is filled as well, and a buffer keeps what it has.
+/// Memory that is not initialised is filled as well, and a buffer keeps its content.
 #[test]
 fn a_growing_buffer_is_filled() {
     Runtime::new().unwrap().block_on(async {

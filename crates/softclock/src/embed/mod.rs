@@ -16,8 +16,8 @@
 //! The same loop with mio is the example program `timers_mio.rs`, and with `epoll_wait`, `timers_epoll.rs`.
 //!
 //! # How long to wait
-//! [`before_wait`](LoopTimers::before_wait) returns what `mio::Poll::poll` and
-//! [`get_next_event`](crate::events::EventQueue::get_next_event) take. Not every wait is as exact:
+//! [`before_wait`](LoopTimers::before_wait) returns an `Option<Duration>`, the argument of `mio::Poll::poll` and
+//! [`get_next_event`](crate::events::EventQueue::get_next_event). Not every wait is as exact:
 //!
 //! - `epoll_pwait2`, `ppoll`, `pselect` and the waits of [`events`](crate::events) take nanoseconds.
 //! - `epoll_wait` and `poll` take milliseconds, and so do the waits of mio and libuv, which use them. [`timeout_ms`]
@@ -25,9 +25,9 @@
 //!   descriptor that becomes readable when the wait should end.
 //!
 //! # Pacing
-//! [`SendQueue`] sends the data of a socket evenly. For other cases, [`RateClock`] computes when to send the packets of one flow, and [`ByteClock`] those of several classes on a link.
-//! Both take the time as an argument, which [`check`](LoopTimers::check) returns. A flow that sends every 100 us, and
-//! every 50 us to catch up after a late event:
+//! [`SendQueue`] sends the data of a socket evenly. For other cases, [`RateClock`] computes when to send the packets of
+//! one flow, and [`ByteClock`] those of several classes on a link. Both take the time as an argument, which
+//! [`check`](LoopTimers::check) returns. A flow that sends every 100 us, and every 50 us to catch up after a late event:
 //!
 //! ```
 //! use softclock::TriggerState;
@@ -54,7 +54,7 @@
 //!
 //! # Signals
 //! A `LoopTimers` sends the thread no signal unless the program [asks](LoopTimers::schedule_alarm_safe) for handlers
-//! that run in one. Without them events have no upper bound on their lateness: they wait for the next check.
+//! that run in one. Without them, events have no upper bound on their lateness: they wait for the next check.
 
 mod send_queue;
 mod statistics;

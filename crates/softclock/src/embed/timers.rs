@@ -103,7 +103,7 @@ impl<T> LoopTimers<T> {
     ///
     /// A blocking wait returns tens of microseconds late, so [`before_wait`](Self::before_wait) lets the loop block
     /// until shortly before an event, and then returns zero until the event is due. With 0, or when the share is used
-    /// up, events of an idle thread are as late as the wait. Nothing is spun for events that may be late
+    /// up, events of an idle thread are as late as the wait. The thread does not spin for events that may be late
     /// ([`FireWindow::roughly`]).
     pub fn set_spin_cap(&mut self, share: f64) {
         self.idle.set_cap(share);

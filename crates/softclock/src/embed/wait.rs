@@ -1,4 +1,4 @@
-//! How a loop passes the limit of a wait to the kernel.
+//! Passes the limit of a loop's wait to the kernel: in milliseconds, or by a timer descriptor.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -23,7 +23,7 @@ pub fn timeout_ms(limit: Option<Duration>) -> i32 {
     i32::try_from(ms).unwrap_or(i32::MAX)
 }
 
-/// A descriptor that ends the waits of a loop on time, for loops whose own timeouts are too coarse or out of reach.
+/// A descriptor that ends the waits of a loop on time, for a loop with timeouts that are too coarse or out of reach.
 ///
 /// Register it with the loop for reading, level- or edge-triggered. Before each wait, [`limit`](Self::limit) sets it.
 /// It need not be read: its event only ends the wait. It costs a system call a wait, under 1 us.

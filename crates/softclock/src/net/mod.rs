@@ -21,7 +21,7 @@
 //!   [`WouldBlock`](std::io::ErrorKind::WouldBlock) if it is not. They may be called from the handler of a soft event.
 //!   After a failure, or after fewer bytes than offered, `readable` and `writable` wait for the next event.
 //!
-//! [`relay`] has what servers and proxies need to know of connections beside their bytes.
+//! [`relay`] has the state of connections that servers and proxies supervise: lost, ended, or held back by pacing.
 //!
 //! # Pacing and fairness
 //!

@@ -1,4 +1,4 @@
-//! What a program needs to know of connections that it supervises or relays, beside their bytes.
+//! The state of connections that a program supervises or relays: lost, ended, or held back by pacing.
 //!
 //! A server or proxy ends the work of a request when its client has gone, does not count the time that its own pacing
 //! takes against the client, and keeps idle connections until another task uses them. Programs that only read and

@@ -135,7 +135,7 @@ impl TcpStream {
     /// Reads until `buffer` is full.
     ///
     /// # Cancel safety
-    /// Not cancel-safe: a dropped future may have read bytes, which `buffer` has and which are not told.
+    /// Not cancel-safe: a dropped future may have read bytes into `buffer`, and their number is lost.
     ///
     /// # Errors
     /// Those of `recv(2)`, and [`io::ErrorKind::UnexpectedEof`] if the stream ends before.
@@ -166,8 +166,8 @@ impl TcpStream {
     /// Writes all of `bytes`.
     ///
     /// # Cancel safety
-    /// Not cancel-safe: a dropped future may have written a part. [`bytes_written`](Self::bytes_written) tells how
-    /// much.
+    /// Not cancel-safe: a dropped future may have written a part. [`bytes_written`](Self::bytes_written) has the
+    /// number.
     ///
     /// # Errors
     /// Those of `send(2)`.

@@ -1,4 +1,4 @@
-//! Unix sockets: connections within the machine, named by a path. `datagram`: those for datagrams.
+//! Unix sockets: connections within the machine, named by a path; `datagram`: sockets for datagrams.
 
 mod datagram;
 
@@ -165,7 +165,7 @@ impl UnixStream {
     /// Writes all of `bytes`.
     ///
     /// # Cancel safety
-    /// Not cancel-safe: a dropped future may have written a part, and does not tell how much.
+    /// Not cancel-safe: a dropped future may have written a part, and its length is lost.
     ///
     /// # Errors
     /// Those of `send(2)`.

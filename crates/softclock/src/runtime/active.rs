@@ -5,10 +5,10 @@ use std::task::Waker;
 
 use slab::Slab;
 
-/// A task that is to be polled. It names its task.
+/// A task that is to be polled, with its id.
 pub(crate) type Runnable = async_task::Runnable<TaskId>;
 
-/// The name of a task within its runtime. It is never used again for another task.
+/// The id of a task within its runtime. It is never used again for another task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct TaskId {
     index: usize,
@@ -33,7 +33,7 @@ struct Entry {
 }
 
 impl ActiveTasks {
-    /// Returns the name of the next task, which must be [inserted](Self::insert) before another name is taken.
+    /// Returns the id of the next task, which must be [inserted](Self::insert) before another id is taken.
     pub(crate) fn next_id(&mut self) -> TaskId {
         self.spawned += 1;
         TaskId {

@@ -1,4 +1,4 @@
-//! Tasks whose ends are awaited together.
+//! Sets of tasks: their ends are awaited together.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,9 +17,9 @@ use super::task::AbortHandle;
 /// A set of tasks with results of one type, which are returned in the order in which the tasks end. Dropping the set
 /// aborts its tasks.
 ///
-/// A task of the set that panics is one result, a [`JoinError`]; the other tasks continue. Spawning and waiting take the
-/// same time however many tasks there are. The set has no limit: wait for a result before each spawn beyond the number
-/// of tasks that may run.
+/// A task of the set that panics is one result, a [`JoinError`]; the other tasks continue. Spawning and waiting take
+/// the same time however many tasks there are. The set has no limit: wait for a result before each spawn beyond the
+/// number of tasks that may run.
 ///
 /// # Example
 /// ```
@@ -134,8 +134,8 @@ impl<T> JoinSet<T> {
         while self.join_next().await.is_some() {}
     }
 
-    /// Returns the number of tasks in the set: those that run, and those that have ended and whose outcomes were not
-    /// taken.
+    /// Returns the number of tasks in the set: those that run, and those that have ended with outcomes that
+    /// were not taken.
     pub fn len(&self) -> usize {
         let shared = self.shared.borrow();
         shared.running.len() + shared.ended.len()

@@ -126,8 +126,7 @@ impl Mailbox {
     /// Makes the runtime take another turn.
     pub(crate) fn notify(&self) {
         // The order of the two accesses matters: `announce_block` accesses them in the opposite order, so that at
-        // least one
-        // side sees the other.
+        // least one side sees the other.
         self.posted.store(true, Ordering::SeqCst);
         if self.blocked.load(Ordering::SeqCst) {
             self.wakeup.wake();

@@ -7,12 +7,13 @@
 //! - `outer_loop`: the runtime inside another loop.
 //! - `soft_events`: soft events and the restricted context of their handlers.
 //! - `task`: tasks and their handles; `active`: the table of those that have not ended.
-//! - `join_set`: tasks whose ends are awaited together; `join_error`: ends without a result; `reported`: a future that
+//! - `join_set`: sets of tasks; `join_error`: ends without a result; `reported`: a future that
 //!   reports its end.
 //! - `ready`: the order in which woken tasks run.
 //! - `give_way`: tasks whose next step has a low priority.
 //! - `far_timer`: a kernel timer for waits that events keep interrupting.
-//! - `mailbox`: the queue of what other threads post; `remote`: their handle, and tasks whose results return to them;
+//! - `mailbox`: the queue of wakers and closures from other threads; `remote`: their handle, and tasks that return them
+//!   results;
 //!   `promise`: a value that passes between threads.
 //! - `each_turn`: queues in memory, in which events arrive without the kernel.
 //! - `sources`: readiness of descriptors, and the tasks that wait for it.

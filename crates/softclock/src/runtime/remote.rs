@@ -1,4 +1,4 @@
-//! Access to a runtime from other threads: closures, and tasks whose results return.
+//! Access to a runtime from other threads: closures, and tasks that return results to them.
 
 use std::fmt;
 use std::future::{Future, poll_fn};
@@ -23,8 +23,8 @@ pub fn remote() -> Remote {
     Inner::with_current(|runtime| Remote::new(runtime.mailbox.clone()))
 }
 
-/// Like [`remote`], but returns `None` outside a runtime. A library that also runs elsewhere learns by it whether it may
-/// use softclock's timers and sockets.
+/// Like [`remote`], but returns `None` outside a runtime. A library that also runs elsewhere calls it to find out
+/// whether it may use softclock's timers and sockets.
 ///
 /// # Example
 /// ```
@@ -135,7 +135,7 @@ async fn run<Fut: Future>(make: impl FnOnce() -> Fut, abort: Arc<Abort>) -> Opti
     .await
 }
 
-/// The wish of a handle that its task end.
+/// The request of a handle to end its task.
 #[derive(Default)]
 struct Abort {
     is_set: AtomicBool,
@@ -144,7 +144,7 @@ struct Abort {
 
 impl Abort {
     fn poll(&self, cx: &Context<'_>) -> Poll<()> {
-        // Registered before the look: a later wish wakes the task.
+        // Registered before the look: a later request wakes the task.
         self.task.register(cx.waker());
         match self.is_set.load(Ordering::Acquire) {
             true => Poll::Ready(()),

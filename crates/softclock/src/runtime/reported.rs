@@ -1,4 +1,4 @@
-//! A future whose end is reported, in whichever way it ends.
+//! A future that reports its end: a result, a panic, or a drop.
 
 use std::future::Future;
 use std::marker::PhantomData;

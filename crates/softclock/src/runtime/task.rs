@@ -106,8 +106,8 @@ impl<T> fmt::Debug for JoinHandle<T> {
     }
 }
 
-/// Aborts a task whose end another place waits for. Created by [`JoinHandle::abort_handle`]. Keeps neither the task nor
-/// the runtime alive.
+/// Aborts a task, while another place waits for its end. Created by [`JoinHandle::abort_handle`]. Keeps neither the
+/// task nor the runtime alive.
 ///
 /// # Example
 /// ```
@@ -128,9 +128,9 @@ pub struct AbortHandle {
 }
 
 impl AbortHandle {
-    /// Ends the task: its future is dropped in one of the next turns, and not polled again. Then those that wait for
-    /// the task continue. A task that returns from its current poll with a result has that result. Does nothing if the
-    /// task has ended.
+    /// Ends the task: its future is dropped in one of the next turns, and not polled again. Then tasks that wait for
+    /// its end continue. A task that completes in its current poll keeps its result. Does nothing if the task has
+    /// ended.
     pub fn abort(&self) {
         if let Some(runtime) = self.runtime.upgrade() {
             let waker = runtime.active.borrow_mut().abort(self.id);

@@ -31,7 +31,7 @@ use crate::runtime::inner::Inner;
 /// ```
 ///
 /// # Panics
-/// If called outside a runtime, whose clock it needs.
+/// If called outside a runtime: it needs the clock.
 pub fn to_std(instant: Instant) -> time::Instant {
     Inner::with_current(|runtime| runtime.clock.to_std(instant))
 }
@@ -40,7 +40,7 @@ pub fn to_std(instant: Instant) -> time::Instant {
 /// example. Returns [`Instant::ORIGIN`] for an instant before it, and [`Instant::FAR_FUTURE`] for one after that.
 ///
 /// # Panics
-/// If called outside a runtime, whose clock it needs.
+/// If called outside a runtime: it needs the clock.
 pub fn from_std(instant: time::Instant) -> Instant {
     Inner::with_current(|runtime| runtime.clock.from_std(instant))
 }

@@ -32,8 +32,8 @@ use super::sleep::limit;
 /// ```
 ///
 /// # Cancel safety
-/// Dropping the [`Timeout`] drops `future`. Nothing else is lost. To continue a future after its limit has passed, pin it
-/// and pass `&mut future`.
+/// Dropping the [`Timeout`] drops `future`. Nothing else is lost. To continue a future after its limit has passed, pin
+/// it and pass `&mut future`.
 ///
 /// # Panics
 /// If called outside a runtime.

@@ -1,4 +1,4 @@
-//! Other crates on a softclock runtime: each claim of docs/interoperability.md has its test here.
+//! Other crates on a softclock runtime: each line of the first table of docs/interoperability.md has its test here.
 
 mod channels;
 mod limits;

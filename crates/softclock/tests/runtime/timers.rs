@@ -197,8 +197,8 @@ fn a_trace_holds_the_latest_trigger_states_in_order() {
     });
 }
 
-/// Returns the ticks of an interval of 2 ms whose task is away for 21 ms after the first tick: that tick, the time after
-/// the absence, and the next ticks.
+/// Returns the ticks of an interval of 2 ms whose task is away for 21 ms after the first tick: that tick, the time
+/// after the absence, and the next ticks.
 async fn ticks_after_an_absence(
     missed: MissedTickBehavior,
 ) -> (

@@ -74,8 +74,8 @@ impl Lab {
         });
     }
 
-    /// Runs blocking calls of the host. Sets no timer, so only arrivals, looks and the end of the calls wake the stack's
-    /// thread.
+    /// Runs blocking calls of the host. Sets no timer, so only arrivals, looks and the end of the calls wake the
+    /// stack's thread.
     async fn at_host<R: Send + 'static>(&self, call: impl FnOnce() -> R + Send + 'static) -> R {
         let host = self.host.clone();
         in_a_thread(move || host.inside(call).unwrap()).await

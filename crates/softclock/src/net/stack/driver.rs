@@ -58,7 +58,7 @@ pub(super) use tcp::ends;
 use transmit::Unsent;
 use wakeups::Wakeups;
 
-/// What a driver is made of.
+/// The parts from which a driver is made.
 pub(super) struct Parts {
     pub(super) link: Link,
     pub(super) opened: Opened,

@@ -48,8 +48,8 @@ pub struct StackOptions {
     /// account, as in the other architectures.
     pub architecture: Architecture,
     /// The limits of a socket's channel. Packets beyond them are discarded, and counted as
-    /// [`DropReason::ChannelFull`](super::DropReason::ChannelFull). The ring of a socket with [`Architecture::NiLrp`] has as many packets, of up to 4
-    /// KiB.
+    /// [`DropReason::ChannelFull`](super::DropReason::ChannelFull). The ring of a socket with [`Architecture::NiLrp`]
+    /// has as many packets, of up to 4 KiB.
     pub channel: Limits,
     /// The most UDP sockets at addresses of the stack at a time with [`Architecture::NiLrp`], as memory is reserved for
     /// the packets of each: 4 KiB for a packet within [`channel`](Self::channel). A socket that is closed during a
@@ -58,8 +58,9 @@ pub struct StackOptions {
     pub sockets: u32,
     /// The most TCP listeners at a time that have a ring of their own with [`Architecture::NiLrp`]: 4 by default, as
     /// memory of 8 MiB is reserved for each. A ring has 2048 segments, of all connections to the listener's port. SYNs
-    /// take at most half of it, and are discarded while 256 of them wait in the stack, such as when the listener's owner
-    /// does not accept. So a flood to one port harms no other. [`StackReport::rings`](super::StackReport::rings) lists the rings.
+    /// take at most half of it, and are discarded while 256 of them wait in the stack, such as when the listener's
+    /// owner does not accept. So a flood to one port harms no other. [`StackReport::rings`](super::StackReport::rings)
+    /// lists the rings.
     ///
     /// A listener without a ring works, too: its SYNs share a ring of 128 frames with datagrams to closed ports, and
     /// its other segments one of 2048 with those of the connections that the stack opens. So do the connections of a
@@ -69,10 +70,10 @@ pub struct StackOptions {
     /// rings.
     pub listeners: u32,
     /// The threads with TCP sockets, at least 1: the one that opens the stack, and the first others that
-    /// [join](super::StackShare::join). The hash of a connection's addresses and ports names the thread that has it. So each
-    /// thread accepts the connections that are its own by a listener of its own at the same port, and those to a thread
-    /// without one are refused. The limits of connections, of their memory and of half-open ones are divided among the
-    /// threads.
+    /// [join](super::StackShare::join). The hash of a connection's addresses and ports names the thread that has it. So
+    /// each thread accepts the connections that are its own by a listener of its own at the same port, and those to a
+    /// thread without one are refused. The limits of connections, of their memory and of half-open ones are divided
+    /// among the threads.
     ///
     /// With AF_XDP on an interface of several queues, each thread receives from the queues whose numbers, modulo the
     /// number of threads, are its own number, and sends by the first of them. The thread that opened the stack receives
@@ -83,8 +84,9 @@ pub struct StackOptions {
     /// When a thread ends, its connections are reset, and other threads with a listener at the port accept those that
     /// the hash gives to it, until another runtime joins in its place.
     pub threads: usize,
-    /// The limits, times and options of TCP: each field of [`TcpSettings`], and of the settings in it, has its unit, its
-    /// default and the RFC that it follows. [`TcpSettings::check`] has the ranges, which [`open`](super::open) enforces.
+    /// The limits, times and options of TCP: each field of [`TcpSettings`], and of the settings in it, has its unit,
+    /// its default and the RFC that it follows. [`TcpSettings::check`] has the ranges, which [`open`](super::open)
+    /// enforces.
     ///
     /// The limits that [`threads`](Self::threads) names are divided; the others hold for each thread. A listener's
     /// backlog is that of its socket.
@@ -98,8 +100,8 @@ pub struct StackOptions {
     /// assert_eq!(options.tcp.check(), Ok(()));
     /// ```
     pub tcp: TcpSettings,
-    /// How the threads of the stack learn of frames: by default each arrival wakes a thread that waits, and a loaded thread
-    /// looks at soft events ([`Policy::Automatic`]).
+    /// How the threads of the stack learn of frames: by default each arrival wakes a thread that waits, and a loaded
+    /// thread looks at soft events ([`Policy::Automatic`]).
     ///
     /// A virtual link has no device interrupt: the wake-up of the thread stands for it. A thread that has work looks at
     /// its devices by itself with policies that mask interrupts; how often depends on the policy and the load. Looks
@@ -117,19 +119,20 @@ pub struct StackOptions {
     /// Delays the interrupts of the interface while the stack is open. `None`, the default, for the interface's own
     /// settings.
     ///
-    /// The kernel then looks at the device once in [`InterruptDelay::timeout`] while frames arrive, in all queues of the
-    /// interface, and frames of the host wait as well. The settings are undone when the stack ends, also if the process is
-    /// killed: see [`DelayedInterrupts`](softclock_linux::link::DelayedInterrupts), which forks the process. A veth has
-    /// interrupts to delay only with AF_XDP, and a TAP device never: [`StackError::Interrupts`](super::StackError::Interrupts) then.
+    /// The kernel then looks at the device once in [`InterruptDelay::timeout`] while frames arrive, in all queues of
+    /// the interface, and frames of the host wait as well. The settings are undone when the stack ends, also if the
+    /// process is killed: see [`DelayedInterrupts`](softclock_linux::link::DelayedInterrupts), which forks the process.
+    /// A veth has interrupts to delay only with AF_XDP, and a TAP device never:
+    /// [`StackError::Interrupts`](super::StackError::Interrupts) then.
     pub interrupts: Option<InterruptDelay>,
     /// Writes the frames that the stack receives and sends to a file. `None`, the default, for no capture.
     ///
     /// The file has each frame with its time of arrival, or the time at which it is handed to the device, on the
     /// system's clock as it was at the start. A frame that the stack drops when it demultiplexes it has the
-    /// [`DropReason`](super::DropReason) as a comment; reasons that are found later, by the protocols, are only counted. The file has
-    /// frames in the order in which the stack handles them, so that a frame sent may precede one that had arrived but
-    /// waited in the device. Not in the file: frames that the XDP program discards, with [`Architecture::NiLrp`], and
-    /// those lost in the device.
+    /// [`DropReason`](super::DropReason) as a comment; reasons that are found later, by the protocols, are only
+    /// counted. The file has frames in the order in which the stack handles them, so that a frame sent may precede one
+    /// that had arrived but waited in the device. Not in the file: frames that the XDP program discards, with
+    /// [`Architecture::NiLrp`], and those lost in the device.
     ///
     /// Costs one or two copies of each frame. A thread writes them, every 10 ms while there are any, so that the stack
     /// does not wait for the disk; a process that is killed loses as much of its capture.

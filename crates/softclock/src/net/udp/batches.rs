@@ -14,9 +14,9 @@ impl UdpSocket {
     /// slots. Returns the number of slots filled, at least 1. The former datagrams of `batch` are removed, also if the
     /// future is dropped; a dropped future has received nothing.
     ///
-    /// [`RecvBatch::datagrams`] iterates over what was received, with the sender of each datagram and whether it was
-    /// too long for its slot. [`BindOptions::receive`](crate::net::BindOptions::receive) adds the destination, the ECN
-    /// field and the time of arrival, and lets the kernel join the datagrams of a flow in one slot (UDP_GRO).
+    /// [`RecvBatch::datagrams`] iterates over the datagrams received, with the sender of each datagram and whether it
+    /// was too long for its slot. [`BindOptions::receive`](crate::net::BindOptions::receive) adds the destination, the
+    /// ECN field and the time of arrival, and lets the kernel join the datagrams of a flow in one slot (UDP_GRO).
     ///
     /// The time of arrival is on the clock of [`softclock::now`](crate::now). The kernel stamps by CLOCK_REALTIME, and
     /// both clocks are read once after the call to convert the stamps, which is precise to about 1 us.
@@ -107,7 +107,8 @@ impl UdpSocket {
     ///
     /// Consecutive datagrams of the same length, of which the last may be shorter, that differ in their payloads only
     /// pass the kernel's network stack as one (UDP_SEGMENT), which saves most of their cost. If the kernel or the
-    /// device cannot do that, they are sent one by one. A call sends at most 128 datagrams, and 32 groups of joined ones.
+    /// device cannot do that, they are sent one by one. A call sends at most 128 datagrams, and 32 groups of joined
+    /// ones.
     ///
     /// A server on a wildcard address answers from the address that a request was sent to with
     /// [`Transmit::source`], to which it assigns [`Datagram::destination`](crate::net::Datagram::destination).

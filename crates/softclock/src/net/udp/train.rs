@@ -27,7 +27,7 @@ impl UdpSocket {
     /// in no defined order.
     ///
     /// # Cancel safety
-    /// Not cancel-safe: a dropped future may have sent a part of the train, and does not tell how much.
+    /// Not cancel-safe: a dropped future may have sent a part of the train, and its length is lost.
     ///
     /// # Errors
     /// Those of `sendmsg(2)`, after which a part of the train may have been sent. [`io::ErrorKind::InvalidInput`] if

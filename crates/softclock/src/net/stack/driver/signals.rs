@@ -110,8 +110,8 @@ impl Driver {
         Ok(taken)
     }
 
-    /// If interrupts are enabled, returns whether frames are reported already; otherwise the next report wakes the driver's
-    /// task. With masked interrupts none does.
+    /// If interrupts are enabled, returns whether frames are reported already; otherwise the next report wakes the
+    /// driver's task. With masked interrupts none does.
     pub(super) fn await_report(&self) -> bool {
         let is_enabled =
             self.signals.signalling.borrow().current().interrupts == Interrupts::Enabled;
