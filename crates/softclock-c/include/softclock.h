@@ -18,8 +18,8 @@
  *     -EPERM            the object belongs to another thread: each must be used and freed by the thread that created it
  *     -ENOTRECOVERABLE  a bug of the library; the object can only be freed
  *
- * Only the functions *_new() allocate memory, and softclock_schedule() if more events are pending than memory was
- * reserved for. Like malloc() in many programs, they end the process if there is no memory left.
+ * Only the functions *_new() and softclock_get_statistics() allocate memory, and the scheduling ones if more events
+ * are pending than memory was reserved for. They end the process if memory has run out.
  */
 #ifndef SOFTCLOCK_H
 #define SOFTCLOCK_H
@@ -35,7 +35,7 @@ extern "C" {
 #define SOFTCLOCK_NEVER UINT64_MAX
 #define SOFTCLOCK_NO_LIMIT INT64_MAX
 
-/* The event may fire late, as far as a blocking wait is: an idle thread does not spin for it. */
+/* The event may fire as late as a blocking wait ends: an idle thread does not spin for it. */
 #define SOFTCLOCK_ROUGH 1u
 
 /* Returns the version of the library, such as "0.1.0". */
@@ -124,8 +124,8 @@ int softclock_next(softclock_timers *timers, softclock_event *event);
 uint64_t softclock_next_due(softclock_timers *timers);
 
 /*
- * Begins a wait: returns the longest time in ns for which the loop may wait, SOFTCLOCK_NO_LIMIT without events, and 0 if
- * it must look without waiting. The wait should end as exactly as it can: by epoll_pwait2(), ppoll() or a
+ * Begins a wait: returns the longest time in ns for which the loop may wait, SOFTCLOCK_NO_LIMIT without events, and 0
+ * if it must look without waiting. The wait should end as exactly as it can: by epoll_pwait2(), ppoll() or a
  * softclock_wake. It may end sooner.
  */
 int64_t softclock_before_wait(softclock_timers *timers);
@@ -152,7 +152,7 @@ typedef struct softclock_wake softclock_wake;
 /* Creates a descriptor that ends waits. -EMFILE or -ENFILE if descriptors have run out. */
 int softclock_wake_new(softclock_wake **wake);
 
-/* Closes and frees it. NULL is allowed. */
+/* Closes and frees the descriptor. NULL is allowed. */
 int softclock_wake_free(softclock_wake *wake);
 
 /*
@@ -162,9 +162,9 @@ int softclock_wake_free(softclock_wake *wake);
 int softclock_wake_fd(softclock_wake *wake);
 
 /*
- * Sets it for a wait of `wait_ns`, the result of softclock_before_wait(). Returns the limit for the wait of the loop
- * itself: 0 if it must not block, otherwise SOFTCLOCK_NO_LIMIT. Negative values of `wait_ns` are returned as they are.
- * One system call.
+ * Sets the descriptor for a wait of `wait_ns`, the result of softclock_before_wait(). Returns the limit for the wait of
+ * the loop itself: 0 if it must not block, otherwise SOFTCLOCK_NO_LIMIT. Returns errors, which are negative, as they
+ * are. One system call.
  */
 int64_t softclock_wake_limit(softclock_wake *wake, int64_t wait_ns);
 
@@ -183,7 +183,7 @@ int softclock_rate_clock_free(softclock_rate_clock *clock);
 /* Returns the time at which to send next: `now_ns` if nothing was sent yet. SOFTCLOCK_NEVER after an error. */
 uint64_t softclock_rate_clock_next_send(softclock_rate_clock *clock, uint64_t now_ns);
 
-/* Returns the number of transmissions that may be sent together once that time has come; 0 after an error. */
+/* Returns the number of transmissions that are due at `now_ns` and may be sent together; 0 after an error. */
 uint64_t softclock_rate_clock_due(softclock_rate_clock *clock, uint64_t now_ns);
 
 /* Records a transmission at `now_ns`. */
@@ -221,8 +221,8 @@ int softclock_send_queue_free(softclock_send_queue *queue);
 int softclock_send_queue_push(softclock_send_queue *queue, const void *data, size_t length);
 
 /*
- * Returns the time for which to schedule an event that calls softclock_send_queue_send_due(); SOFTCLOCK_NEVER if no data
- * waits, and after an error.
+ * Returns the time for which to schedule an event that calls softclock_send_queue_send_due(); SOFTCLOCK_NEVER if no
+ * data waits, and after an error.
  */
 uint64_t softclock_send_queue_next_due(softclock_send_queue *queue, uint64_t now_ns);
 

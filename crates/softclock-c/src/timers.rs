@@ -72,7 +72,7 @@ pub unsafe extern "C" fn softclock_timers_free(timers: *mut softclock_timers) ->
     status(|| unsafe { Handle::free(timers.cast::<Handle<Timers>>()).map(|()| 0) })
 }
 
-/// Sets the share of spinning.
+/// Sets the share of time that an idle thread may spin.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_set_spin_cap(
     timers: *mut softclock_timers,
@@ -282,7 +282,7 @@ fn schedule(
     Ok(timers.schedule(window, data))
 }
 
-/// Returns the key of an id. ENOENT for numbers that are none.
+/// Returns the key of an id. ENOENT for numbers that are no ids.
 fn key(id: u64) -> Result<TimerKey, Errno> {
     TimerKey::from_bits(id).ok_or(Errno(libc::ENOENT))
 }

@@ -27,7 +27,7 @@ pub unsafe extern "C" fn softclock_wake_new(wake: *mut *mut softclock_wake) -> c
     })
 }
 
-/// Frees it.
+/// Closes and frees the descriptor.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_wake_free(wake: *mut softclock_wake) -> c_int {
     // SAFETY: `wake` is null or came from `softclock_wake_new`.
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn softclock_wake_fd(wake: *mut softclock_wake) -> c_int {
     status(|| unsafe { Ok(access(wake)?.as_fd().as_raw_fd()) })
 }
 
-/// Sets it for a wait.
+/// Sets the descriptor for a wait.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_wake_limit(wake: *mut softclock_wake, wait_ns: i64) -> i64 {
     // SAFETY: as `access` demands.

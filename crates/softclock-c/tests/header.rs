@@ -19,7 +19,7 @@ fn the_header_and_the_library_agree_on_structures() {
     let header = header();
     let declared: BTreeMap<String, String> = between(&header, "typedef struct ", "}")
         .filter_map(|text| text.split_once('{'))
-        .filter(|(name, _)| !name.contains(';')) // a type without fields, and what follows it
+        .filter(|(name, _)| !name.contains(';')) // a type without fields, and the text behind it
         .map(|(name, fields)| (squeezed(name), squeezed(fields)))
         .collect();
     let defined: BTreeMap<String, String> = sources()

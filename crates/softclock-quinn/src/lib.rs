@@ -1,11 +1,11 @@
 //! Paced sending and a softclock runtime for QUIC with quinn.
 //!
-//! quinn paces too, but its timers are those of its runtime: it hands over ten or more datagrams at a time, and as many
-//! arrive back to back at the bottleneck. This crate has two parts, which can be used together or alone:
+//! quinn paces too, but by the timers of its runtime: it hands over bursts of ten or more datagrams, which arrive back
+//! to back at the bottleneck. This crate has two parts, which can be used together or alone:
 //!
-//! - [`paced`] and [`paced_by_window`] make a socket for quinn that spreads these datagrams over time, at a rate that is
-//!   stated, or learnt from the congestion window and the round trip of each connection. They work under tokio and under
-//!   softclock.
+//! - [`paced`] and [`paced_by_window`] make a socket for quinn that spreads these datagrams over time, at a rate that
+//!   is stated, or learnt from the congestion window and the round trip of each connection. They work under tokio and
+//!   under softclock.
 //! - [`SoftclockRuntime`] runs quinn's tasks and timers on a softclock runtime.
 //!
 //! # Example
@@ -54,8 +54,8 @@
 //! # How datagrams leave
 //! quinn's connections put datagrams into a bounded queue, and wait when it is full. The [timer thread](Timers) of
 //! `softclock-tokio` sends them when they are due. At low rates they leave one by one; where a datagram takes less than
-//! 40 us, two to four leave together by one call (segmentation offload). Never more than [`Limits::burst`] leave back to
-//! back.
+//! 40 us, two to four leave together by one call (segmentation offload). Never more than [`Limits::burst`] leave back
+//! to back.
 //!
 //! Datagrams in the queue are sent even if the endpoint is dropped meanwhile, so that the peer learns that a connection
 //! was closed.

@@ -19,12 +19,12 @@ use crate::window::{LearntRate, take_sending};
 /// Creates a socket that sends at the rate of `pacing`, which all connections of its endpoint share. Pass it to
 /// [`quinn::Endpoint::new_with_abstract_socket`].
 ///
-/// `runtime` receives, and is the one that the endpoint gets. A queue shorter than 20 datagrams is extended to 20, since
-/// quinn hands over up to ten at a time.
+/// `runtime` receives, and is the one that the endpoint gets. A queue shorter than 20 datagrams is extended to 20,
+/// since quinn hands over up to ten by one call.
 ///
-/// A full queue delays all that quinn sends, also acknowledgments: 64 datagrams take 8 ms at 100 Mbit/s, and 78 ms at
-/// 10 Mbit/s. quinn forgets a closed connection after three probe timeouts (75 ms and more), and the peer does not learn
-/// of it if the queue takes longer. So keep the queue short at low rates.
+/// A full queue delays all datagrams of quinn, also acknowledgments: 64 datagrams take 8 ms at 100 Mbit/s, and 78 ms at
+/// 10 Mbit/s. quinn forgets a closed connection after three probe timeouts (75 ms and more), and the peer does not
+/// learn of it if the queue takes longer. So keep the queue short at low rates.
 ///
 /// # Errors
 /// Those of `runtime` for the socket.
@@ -48,9 +48,9 @@ pub fn paced(
 /// Creates a socket that sends the datagrams of each connection at a rate learnt from its congestion window and round
 /// trip. Requires [`observed`](crate::observed) in the transport configuration; other connections are not paced.
 ///
-/// Each connection has a queue of its own with these `limits`, extended as for [`paced`]. Not paced are datagrams before
-/// the first sample of the round trip, connections so fast that a burst takes less than 10 us, and what belongs to no
-/// connection, such as stateless resets.
+/// Each connection has a queue of its own with these `limits`, extended as for [`paced`]. Not paced are datagrams
+/// before the first sample of the round trip, connections so fast that a burst takes less than 10 us, and datagrams of
+/// no connection, such as stateless resets.
 ///
 /// # Errors
 /// Those of `runtime` for the socket.
@@ -220,7 +220,7 @@ impl Connection {
         });
         let is_same = match (self.current, rate) {
             (Some(current), Some(rate)) => {
-                // Each change ends what the sender has to catch up with, so small ones are not worth it.
+                // Each change ends the sender's catching up, so small ones are not worth it.
                 current.bps().abs_diff(rate.bps()) <= current.bps() / SMALL
             }
             (current, rate) => current == rate,
@@ -242,7 +242,7 @@ impl fmt::Debug for Socket {
     }
 }
 
-/// What datagrams sent by one call have in common.
+/// The properties that datagrams sent by one call share.
 #[derive(Clone, PartialEq)]
 struct Flow {
     destination: SocketAddr,
@@ -280,7 +280,7 @@ impl Outlet for Socket {
     }
 }
 
-/// The most datagrams that quinn may hand over at a time. quinn itself uses ten at most.
+/// The most datagrams that quinn may hand over by one call. quinn 0.11 hands over ten at most.
 const MOST_SEGMENTS: usize = 10;
 
 /// An IP packet of the usual MTU.

@@ -6,7 +6,7 @@
 //! - The socket sees only datagrams. It would have to guess the rate from bursts that it should not see in the first
 //!   place.
 //!
-//! A controller is not told to which connection it belongs, and a socket is not told which connection sends. But quinn
+//! A controller does not know its connection, and a socket does not know which connection sends. But quinn
 //! makes the three calls that belong to one transmission one after the other on one thread: `Controller::on_sent`,
 //! `UdpPoller::poll_writable`, `AsyncUdpSocket::try_send`. Each connection has a poller of its own. So the controller
 //! leaves its rate in a variable of the thread, from which the poller takes it.
@@ -22,12 +22,12 @@ use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use quinn_proto::RttEstimator;
 use softclock_tokio::Rate;
 
-/// Makes the controllers of `factory` report their rates to [`paced_by_window`](crate::paced_by_window) sockets. They
-/// decide as before. Pass the result to [`quinn::TransportConfig::congestion_controller_factory`].
+/// Makes the controllers of `factory` report their rates to [`paced_by_window`](crate::paced_by_window) sockets. Their
+/// decisions stay the same. Pass the result to [`quinn::TransportConfig::congestion_controller_factory`].
 ///
 /// The rate of a connection is 5/4 of its congestion window for each smoothed round trip, the rate at which quinn's own
-/// pacing hands datagrams over (RFC 9002, section 7.7). A connection without a sample of its round trip has no rate, and
-/// is not paced.
+/// pacing hands datagrams over (RFC 9002, section 7.7). A connection without a sample of its round trip has no rate,
+/// and is not paced.
 pub fn observed(factory: impl ControllerFactory + Send + Sync + 'static) -> Arc<Observed> {
     Arc::new(Observed {
         factory: Arc::new(factory),

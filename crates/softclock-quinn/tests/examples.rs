@@ -1,4 +1,4 @@
-//! The example programs run to their end and print what their documentation promises.
+//! The example programs run to their end and print the results that their documentation promises.
 
 use std::process::Command;
 

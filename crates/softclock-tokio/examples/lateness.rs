@@ -1,4 +1,4 @@
-//! Compares sleeps of this crate with tokio's: how late they end, and what each takes of the processor.
+//! Compares sleeps of this crate with tokio's: their lateness, and the processor time of each.
 //!
 //! `cargo run --release -p softclock-tokio --example lateness [COUNT]`
 

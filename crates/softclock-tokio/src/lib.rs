@@ -57,7 +57,7 @@
 //! # Cost
 //! A sleep costs two wake-ups, one more than a sleep of tokio that is alone; many that end together share the first.
 //! Registering one takes the lock, and a system call to set the kernel timer if no earlier one is pending. So use these
-//! timers for what needs microseconds, and tokio's for timeouts.
+//! timers for waits that need microseconds, and tokio's for timeouts.
 #![forbid(unsafe_code)]
 
 pub mod pacing;

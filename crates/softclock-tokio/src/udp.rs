@@ -16,11 +16,11 @@ use crate::timers::Timers;
 /// A UDP socket of tokio that sends at an even rate.
 ///
 /// `send` and `send_to` put a datagram into a bounded queue, and wait while the queue is full. The
-/// [timer thread](Timers) sends what is due. So a task may hand over a whole frame of video at once, and the datagrams
-/// leave evenly.
+/// [timer thread](Timers) sends those that are due. So a task may hand over a whole frame of video at once, and the
+/// datagrams leave evenly.
 ///
-/// Methods take `&self`, so tasks may share the socket in an [`Arc`]. Datagrams in the queue are sent even if the socket
-/// is dropped; [`flush`](Self::flush) waits for them.
+/// Methods take `&self`, so tasks may share the socket in an [`Arc`]. Datagrams in the queue are sent even if the
+/// socket is dropped; [`flush`](Self::flush) waits for them.
 ///
 /// # Errors of datagrams
 /// The error of a datagram that was sent from the queue is returned by the next call that sends, like an error that
@@ -136,7 +136,7 @@ impl UdpSocket {
         self.sender.set_pacing(Some(pacing));
     }
 
-    /// Returns the socket of tokio. What it sends is not paced.
+    /// Returns the socket of tokio. Datagrams sent by it are not paced.
     pub fn get_ref(&self) -> &tokio::net::UdpSocket {
         &self.sender.outlet().socket
     }

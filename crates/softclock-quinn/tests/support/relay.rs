@@ -1,4 +1,4 @@
-//! A relay between a client and a server, with a delay. Records what the server sends.
+//! A relay between a client and a server, with a delay. Records the datagrams of the server.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};

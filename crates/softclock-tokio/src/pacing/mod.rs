@@ -1,10 +1,10 @@
 //! Paced sending: datagrams wait in a bounded queue and leave at an even rate.
 //!
 //! - [`Pacing`], [`Limits`]: the rate, the burst and the length of the queue.
-//! - `schedule`: when to send how much (a rate clock of softclock-core).
+//! - `schedule`: the times and amounts of transmissions, by a rate clock of softclock-core.
 //! - `queue`: the datagrams that wait, joined to trains of one size and destination.
-//! - [`PacedSender`]: both, with the timer that sends what is due. [`UdpSocket`](crate::UdpSocket) and the crate
-//!   `softclock-quinn` are made of it; use it for a socket of your own ([`Outlet`]).
+//! - [`PacedSender`]: both, with the timer that sends the datagrams that are due. [`UdpSocket`](crate::UdpSocket) and
+//!   the crate `softclock-quinn` are made of it; use it for a socket of your own ([`Outlet`]).
 
 mod queue;
 mod schedule;

@@ -6,8 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use super::schedule::Allowance;
 
-/// A bounded queue of datagrams. `F` is what datagrams must have in common to be sent by one call, such as their
-/// destination.
+/// A bounded queue of datagrams. Only datagrams with equal `F`, such as their destination, are sent by one call.
 #[derive(Debug)]
 pub(super) struct Queue<F> {
     trains: VecDeque<Train<F>>,
@@ -56,8 +55,8 @@ impl<F: PartialEq + Clone> Queue<F> {
         self.is_empty() || self.datagrams + datagrams <= self.capacity
     }
 
-    /// Adds `bytes` as datagrams of `segment_bytes` (at least 1) each, the last of which may be shorter. Returns whether
-    /// they had room; otherwise, none is added.
+    /// Adds `bytes` as datagrams of `segment_bytes` (at least 1) each, the last of which may be shorter. Returns
+    /// whether they had room; otherwise, none is added.
     pub(super) fn push(&mut self, flow: F, bytes: &[u8], segment_bytes: usize) -> bool {
         let datagrams = count(bytes.len(), segment_bytes);
         if !self.has_room(datagrams) {

@@ -1,4 +1,4 @@
-//! When to send how much: a rate clock with a limit on bursts. Time is an argument.
+//! The times and amounts of transmissions: a rate clock with a limit on bursts. Time is an argument.
 
 use std::time::Duration;
 
@@ -29,7 +29,7 @@ struct Plan {
     full: u64,
 }
 
-/// What may be sent now.
+/// The datagrams that may be sent now.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub(super) struct Allowance {
     pace: Option<Pace>,
@@ -74,7 +74,7 @@ impl Schedule {
         self.clock.next_send(now)
     }
 
-    /// Returns what may be sent at `now`, once the time of the next transmission has come.
+    /// Returns the datagrams that may be sent at `now`, once the time of the next transmission has come.
     pub(super) fn due(&self, now: Instant) -> Allowance {
         let (due, joined) = (self.clock.due(now), u64::from(self.plan.joined));
         let datagrams = u32::try_from(due.saturating_mul(joined)).unwrap_or(self.burst);
@@ -130,7 +130,7 @@ impl Plan {
 }
 
 impl Pace {
-    /// Returns what a datagram with a payload of `bytes` costs: bytes on the IP layer, or 1.
+    /// Returns the cost of a datagram with a payload of `bytes`: bytes on the IP layer, or 1.
     pub(super) fn cost(self, bytes: usize) -> u64 {
         match self {
             Self::Bits(_) => bytes as u64 + HEADER_BYTES,

@@ -16,7 +16,7 @@ use crate::timers::{Scheduled, Timers, now};
 
 /// Sends datagrams: a socket, for a [`PacedSender`].
 pub trait Outlet: Send + Sync + 'static {
-    /// What datagrams must have in common to be sent by one call, such as their destination.
+    /// The properties that datagrams must share to be sent by one call, such as their destination.
     type Flow: Clone + PartialEq + Send + 'static;
 
     /// Sends `bytes` as datagrams of `segment_bytes` each, the last of which may be shorter, without blocking. Returns
@@ -143,8 +143,8 @@ impl<O: Outlet> PacedSender<O> {
         &self.outlet
     }
 
-    /// Changes the rate from the next transmission on, also of the datagrams that wait. `None` sends at once. The limits
-    /// stay.
+    /// Changes the rate from the next transmission on, also of the datagrams that wait. `None` sends at once. The
+    /// limits stay.
     pub fn set_pacing(&self, pacing: Option<Pacing>) {
         let pace = pacing.map(|pacing| pacing.pace);
         self.lock().set_pace(pace, self.limits.burst);
@@ -173,8 +173,8 @@ impl<O: Outlet> PacedSender<O> {
         Poll::Pending
     }
 
-    /// Hands over `bytes` as datagrams of `segment_bytes` each, the last of which may be shorter. Copies them, and sends
-    /// those that are due.
+    /// Hands over `bytes` as datagrams of `segment_bytes` each, the last of which may be shorter. Copies them, and
+    /// sends those that are due.
     ///
     /// # Errors
     /// `WouldBlock` if the queue has no room for all of them; none is sent then. Otherwise the error of an earlier
@@ -209,8 +209,8 @@ impl<O: Outlet> PacedSender<O> {
         }
     }
 
-    /// Sends what is due. Returns the time of the next transmission, or `None` if no datagram is left. Called by the one
-    /// thread that has set `is_running`.
+    /// Sends the datagrams that are due. Returns the time of the next transmission, or `None` if no datagram is left.
+    /// Called by the one thread that has set `is_running`.
     fn send_due(&self) -> Option<Instant> {
         let mut allowance = Allowance::default();
         let next = loop {

@@ -38,8 +38,8 @@ pub fn sleep(duration: Duration) -> Sleep {
     Timers::global().sleep(duration)
 }
 
-/// Waits until `deadline`, which may be in the past. For an instant of tokio, pass its `into_std()`. The paused clock of
-/// tokio's tests does not stop it.
+/// Waits until `deadline`, which may be in the past. For an instant of tokio, pass its `into_std()`. The paused clock
+/// of tokio's tests does not stop it.
 ///
 /// # Panics
 /// As for [`sleep`].

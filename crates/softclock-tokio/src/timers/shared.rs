@@ -18,7 +18,7 @@ use super::now;
 
 /// Work that runs on the timer thread. It must not block.
 pub(crate) trait Scheduled: Send + Sync {
-    /// Does what is due. Returns the time of the next run, if there is to be one.
+    /// Does the work that is due. Returns the time of the next run, if there is to be one.
     fn run(self: Arc<Self>) -> Option<Instant>;
 }
 
