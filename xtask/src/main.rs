@@ -65,7 +65,7 @@ fn bench(arguments: &[String]) -> ExitCode {
     }
     let mut command = cargo(["run", "--release", "--package", "softclock-bench", "--"]);
     if let Ok(here) = std::env::current_dir() {
-        // Files named among the arguments are relative to where the user is.
+        // Files named among the arguments are relative to the user's directory.
         command.current_dir(here);
     }
     match arguments.first().map(String::as_str) {
@@ -84,33 +84,33 @@ fn bench(arguments: &[String]) -> ExitCode {
 }
 
 const HELP: &str = "\
-cargo xtask test [ARGUMENTS]  Installs what the tests need (as root on Debian), runs all of them
+cargo xtask test [ARGUMENTS]  Installs packages for the tests (as root on Debian), runs all tests
                               and prints the counts. Arguments go to `cargo test`.
 cargo xtask test-stack        Runs the suites of `serve` and `proxy`, the connections at random and
                               the sockets on network stacks of their own (as root).
 cargo xtask test-mechanisms   Runs the tests of the runtime, of `serve` and of `proxy` by io_uring,
                               poll and select (`test` runs those of the runtime by each, and all
                               by io_uring).
-cargo xtask ci                All checks, then the tests: what a change must pass. Installs the
-                              same, and a C compiler for aarch64.
-cargo xtask boundaries        Of these the checks of what may depend on what, which take seconds.
-cargo xtask bench [NAME…]     Measures: lists the experiments, or runs those named, in release;
-                              `cargo xtask bench --help` tells the options.
+cargo xtask ci                Runs all checks and tests that a change must pass. Installs the same
+                              packages, and a C compiler for aarch64.
+cargo xtask boundaries        Runs only the checks of dependencies, which take seconds.
+cargo xtask bench [NAME…]     Lists the experiments, or runs those named, in release;
+                              `cargo xtask bench --help` lists the options.
 cargo xtask instructions PROGRAM…
-                              Counts what a request costs `serve` and `proxy` of each softclock
-                              program, under valgrind, to compare versions.
+                              Counts the instructions of a request to `serve` and `proxy` of each
+                              softclock program, under valgrind, to compare versions.
 cargo xtask publish-check     Builds every crate from its package, the libraries with the oldest
                               Rust that they allow, and compares their interface with the first
                               release (by cargo-semver-checks).
 cargo xtask dist              Builds the release, and its manual and completions in target/dist.
 cargo xtask deb [--binary PATH]
-                              A Debian package in target/debian, of the release or of PATH.
+                              Builds a Debian package in target/debian, of the release or PATH.
 cargo xtask c-library [--prefix DIRECTORY]
                               Installs the library for C, its header, manual page and file for
                               pkg-config below DIRECTORY, by default target/c-library.
 
 With CI set in the environment a test that cannot run here counts as a failure. Up to three tests
-that fail beside others are run again alone, and are told as unstable if they pass then.
+that fail beside others are run again alone, and are reported as unstable if they pass then.
 ";
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What a release on a registry needs: packages that build, the stated Rust, and an interface that its version allows.
+//! The checks of a release on a registry: packages build, the stated Rust suffices, the version allows the interface.
 
 use std::process::ExitCode;
 
