@@ -10,8 +10,8 @@ pub const TICK_NS: u64 = 1_000;
 /// A point in time: nanoseconds since an arbitrary origin that all readings of one [`Clock`] share.
 ///
 /// It has no `now()`: callers read a [`Clock`] and pass the result on. Arithmetic saturates instead of overflowing;
-/// 2^64 ns are 584 years. Nor does it convert to and from `std::time::Instant`, which has another origin: the clock does
-/// that, and in the crate `softclock` the functions `time::to_std` and `time::from_std`.
+/// 2^64 ns are 584 years. Nor does it convert to and from `std::time::Instant`, which has another origin: the clock
+/// does that, and in the crate `softclock` the functions `time::to_std` and `time::from_std`.
 ///
 /// # Example
 /// ```

@@ -28,8 +28,8 @@ impl<C> Cell<C> {
     }
 }
 
-/// Measures all cells in turn, each once or several times in a round, and shows the metrics; returns the reason where
-/// the labs of [`lab::lrp`](crate::lab::lrp) cannot be created, in whose network all cells are.
+/// Measures all cells in turn, each once or several times in a round, and shows the metrics. All cells are in the
+/// network of the labs of [`lab::lrp`](crate::lab::lrp); returns the reason where these cannot be created.
 pub(in crate::experiments) fn report<C, S>(
     context: &Context,
     (title, notes): (&'static str, &[&str]),

@@ -1,4 +1,4 @@
-//! Arrivals of media streams: how even their gaps are.
+//! Arrivals of media streams, and the evenness of their gaps.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -85,7 +85,7 @@ impl Receiver {
         self.is_counting.store(is_counting, Ordering::Relaxed);
     }
 
-    /// Returns what arrived while packets were counted. Waits until the streams have stopped.
+    /// Returns the packets that arrived while they were counted. Waits until the streams have stopped.
     ///
     /// # Errors
     /// Those of receiving.

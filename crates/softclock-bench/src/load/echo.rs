@@ -20,20 +20,20 @@ pub struct Messages {
     pub bytes: usize,
 }
 
-/// What was measured while messages went to and fro.
+/// The result of an exchange of messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Echoed<T> {
     /// Messages that came back.
     pub messages: u64,
     /// The time that it took.
     pub elapsed: Duration,
-    /// What the caller read before and after.
+    /// The values that the caller read before and after.
     pub read: [T; 2],
 }
 
 impl Messages {
     /// Exchanges messages for the time `slice`, after a tenth of it to warm up. Calls `read` at its beginning and end.
-    /// The load is made by this thread.
+    /// This thread makes the load.
     ///
     /// # Errors
     /// The first error of a connection, of `read`, or a server that sends back other bytes.

@@ -7,7 +7,8 @@ use crate::output::report::Context;
 /// Subjects, each with its samples in the order of rounds.
 pub type Found<T, S> = Vec<(T, Vec<S>)>;
 
-/// Subjects that are measured once in each round. Each round begins with another one, so that none always runs first.
+/// Subjects that are measured once in each round. Each round begins with another subject, so that none always runs
+/// first.
 #[derive(Debug)]
 pub struct Turns<'a, T, S> {
     context: &'a Context,

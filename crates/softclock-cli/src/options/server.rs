@@ -63,10 +63,10 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "NAME", value_parser = mechanism())]
     pub(crate) events: Option<Mechanism>,
 
-    /// Time for which a thread polls the network device before it sleeps: 1us to 1ms. Spends that time of a processor at
-    /// each wait, so that frames cause neither interrupts nor switches to the thread; events of its own may be late by as
-    /// much. For devices with receive work of their own (NAPI): not the loopback, and veth only with GRO and a peer without
-    /// TSO
+    /// Time for which a thread polls the network device before it sleeps: 1us to 1ms. Spends that time of a processor
+    /// at each wait, so that frames cause neither interrupts nor switches to the thread; events of its own may be late
+    /// by as much. For devices with receive work of their own (NAPI): not the loopback, and veth only with GRO and a
+    /// peer without TSO
     #[arg(long, value_name = "TIME", value_parser = polling)]
     pub(crate) busy_poll: Option<Duration>,
 

@@ -59,9 +59,10 @@ pub(crate) struct StackArgs {
     #[arg(long, value_name = "TIME", default_value = "100us", value_parser = signalling::latency)]
     pub(crate) signalling_latency: LatencyBound,
 
-    /// Delay the interrupts of the interface, such as flush=200us or defer=2,flush=50us,suspend=20ms: with flush=TIME the
-    /// kernel polls the device at this interval, until defer=ROUNDS (1) polls in a row find nothing; with suspend=TIME a
-    /// thread with --busy-poll masks them for up to this time. Undone at the end, also after kill -9. Needs CAP_NET_ADMIN
+    /// Delay the interrupts of the interface, such as flush=200us or defer=2,flush=50us,suspend=20ms: with flush=TIME
+    /// the kernel polls the device at this interval, until defer=ROUNDS (1) polls in a row find nothing; with
+    /// suspend=TIME a thread with --busy-poll masks them for up to this time. Undone at the end, also after kill -9.
+    /// Needs CAP_NET_ADMIN
     #[arg(long, value_name = "SETTINGS", value_parser = napi::delay)]
     pub(crate) napi: Option<InterruptDelay>,
 

@@ -14,8 +14,8 @@
 //! A [`Signalling`] serves one queue, or several that a thread looks at together: the rings of a device, for which a
 //! look takes packets from each, or a kernel's queue of events, of which each is then a packet. What is said of a queue
 //! holds for all of them then: the quota is that of a look at all, and interrupts are enabled or masked for all. Queues
-//! that are looked at apart from each other have one each, joined by [`Wait::of`]. For several rings in memory, looks at
-//! all cost less: see `docs/decisions/signalling.md`.
+//! that are looked at apart from each other have one each, joined by [`Wait::of`]. For several rings in memory, looks
+//! at all cost less: see `docs/decisions/signalling.md`.
 //!
 //! A look serves both directions. It also takes the completions of transmissions, which count in the reports and do not
 //! steer the interval. A driver enables interrupts for completions only while a sender waits for room.

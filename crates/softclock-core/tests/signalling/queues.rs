@@ -25,7 +25,7 @@ fn arrivals(percent: u64, shares: [u64; QUEUES]) -> Vec<Vec<u64>> {
     shares.into_iter().map(queue).collect()
 }
 
-/// What a way to look has cost.
+/// The cost of a way to look.
 struct Cost {
     looks_per_packet: f64,
     busy_ns: u64,

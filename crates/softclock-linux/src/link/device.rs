@@ -321,7 +321,8 @@ impl Device {
     }
 
     /// Takes back the memory of frames that AF_XDP has sent, and returns their number, without those that
-    /// [`send`](Self::send) has found before. Reads memory. The other mechanisms copy frames, and have no completions: 0.
+    /// [`send`](Self::send) has found before. Reads memory. The other mechanisms copy frames, and have no completions:
+    /// 0.
     pub fn take_completions(&self) -> usize {
         match self {
             Self::Xdp(device) => device.socket.take_completions(),

@@ -330,8 +330,8 @@ impl XdpSocket {
     }
 
     /// Takes back the memory of frames that the link has sent, and returns their number, without those that a
-    /// [`send`](Self::send) has found before. Reads memory, without a system call. Frees room early; a send without room
-    /// does the same.
+    /// [`send`](Self::send) has found before. Reads memory, without a system call. Frees room early; a send without
+    /// room does the same.
     pub fn take_completions(&self) -> usize {
         self.sending.borrow_mut().reclaim()
     }

@@ -14,7 +14,7 @@ use softclock_linux::readiness::{Mechanism, Poller, ReadyEvent, Timeout, Token};
 
 use super::{Schedule, Streams};
 
-/// What ends a wait when a packet is due.
+/// The means by which a wait ends when a packet is due.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wake {
     /// A timer descriptor, set again after each wait.
@@ -81,8 +81,8 @@ pub(super) fn send(
     Ok(())
 }
 
-/// Sends back what has arrived. Returns false at the end of the stream. The messages of this experiment always fit in
-/// the socket's buffer.
+/// Sends back the bytes that have arrived. Returns false at the end of the stream. The messages of this experiment
+/// always fit in the socket's buffer.
 fn echo(mut stream: &TcpStream, buffer: &mut [u8]) -> bool {
     match stream.read(buffer) {
         Ok(0) => false,

@@ -1,5 +1,5 @@
-//! Senders of media streams from one thread: softclock and the timers that other programs use for it. Each sends all
-//! streams evenly spaced, and serves TCP echo beside them if it has a loop for both.
+//! Senders of media streams from one thread: by softclock, and by the timers that other programs use for this. Each
+//! sends all streams evenly spaced, and serves TCP echo beside them if it has a loop for both.
 
 mod epoll;
 mod nanosleep;
@@ -93,7 +93,7 @@ pub struct MediaSender {
     #[arg(value_enum)]
     sender: Sender,
     receiver: SocketAddr,
-    /// Where it serves TCP echo.
+    /// The address at which it serves TCP echo.
     address: SocketAddr,
     streams: u32,
     /// In microseconds.

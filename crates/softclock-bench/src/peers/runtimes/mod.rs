@@ -93,10 +93,10 @@ impl Kind {
     }
 }
 
-/// What a server does.
+/// The work of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Service {
-    /// Sends back what it receives.
+    /// Sends back the bytes that it receives.
     Echo,
     /// Answers each request of HTTP/1.1 with a short text, by hyper.
     Hello,

@@ -145,8 +145,8 @@ impl Sending {
         mem::take(&mut self.refused)
     }
 
-    /// Takes back the chunks whose frames have been sent, and returns their number. Those that were lent go back to their
-    /// sockets.
+    /// Takes back the chunks whose frames have been sent, and returns their number. Those that were lent go back to
+    /// their sockets.
     pub(super) fn reclaim(&mut self) -> usize {
         let mut completions = 0;
         while let Some(at) = self.completed.pop() {
