@@ -189,7 +189,7 @@ const NOTES: [&str; 4] = [
     "one thread and one processor for the server, another for the clients; TCP over the loopback, TCP_NODELAY on both sides; each connection has one message outstanding",
     "processor time is that of the server's threads (schedstat), for hello that of its process (steps of 10 ms); it includes the kernel's: on the loopback the sender's call does the receive work of the other side",
     "defaults of softclock, smol, monoio (IoUringDriver), compio (io_uring) and glommio; tokio's runtime of the current thread, which its documentation names for one thread; buffers of 8 KB a connection",
-    "hello is hyper's server of HTTP/1.1 with timers on; hyper runs on tokio by hyper-util, on softclock by its feature hyper; on the others hyper has no maintained adapter",
+    "hello is hyper's server of HTTP/1.1 with timers on; hyper runs on tokio by hyper-util, on softclock by its feature hyper; adapters of hyper for the others, such as smol-hyper, are not measured",
 ];
 
 struct Plan {

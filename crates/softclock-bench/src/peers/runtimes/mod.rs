@@ -1,4 +1,4 @@
-//! Async runtimes, each with the same two servers on one thread: TCP echo, and hyper's "hello" where hyper runs on it.
+//! Async runtimes, each with the same two servers on one thread: TCP echo, and on softclock and tokio hyper's "hello".
 
 mod compio;
 mod glommio;
