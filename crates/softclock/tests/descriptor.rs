@@ -2,14 +2,14 @@
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::UdpSocket as StdUdp;
+use std::net::{Shutdown, UdpSocket as StdUdp};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnix;
 use std::rc::Rc;
 use std::time::Duration;
 
 use softclock::net::UdpSocket;
-use softclock::{Descriptor, Direction, Mechanism, Runtime, Transfer, spawn_local, timeout};
+use softclock::{Descriptor, Direction, Mechanism, Runtime, Transfer, sleep, spawn_local, timeout};
 
 /// Runs `test` with each mechanism that this kernel has.
 fn run<F: Future<Output = ()>>(test: impl Fn() -> F) {
@@ -100,6 +100,30 @@ fn a_short_read_is_not_followed_by_a_call_that_would_block() {
         // Not told that a read was short, the next one finds out.
         let (_, would_block) = read_messages(10, Transfer::full).await;
         assert!(would_block >= 9, "{would_block}");
+    });
+}
+
+#[test]
+fn the_end_that_comes_with_data_is_read() {
+    run(|| async {
+        let (here, mut there) = pair();
+        let reader = spawn_local(async move {
+            let mut buffer = [0; 100];
+            let mut lengths = Vec::new();
+            while lengths.last() != Some(&0) {
+                let read = here.read_with(|_| {
+                    let read = (&mut here.descriptor()).read(&mut buffer)?;
+                    Ok(Transfer::of(read, 100))
+                });
+                lengths.push(read.await.unwrap());
+            }
+            lengths
+        });
+        // The reader waits.
+        sleep(SHORT).await;
+        there.write_all(b"last").unwrap();
+        there.shutdown(Shutdown::Write).unwrap();
+        assert_eq!(reader.await, [4, 0]);
     });
 }
 

@@ -172,12 +172,14 @@ impl Poller {
         }
     }
 
-    /// Adds a descriptor for reading only: room to write is not reported, and ends no wait.
+    /// Adds a descriptor for reading only, to the end: room to write is not reported, and ends no wait.
     ///
     /// # Errors
     /// The same as for [`add`](Self::add).
     pub fn add_for_reading(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
-        each!(&mut self.backend, poller => poller.add(fd, token, Readiness::READABLE))
+        // An edge tells of data and of the end that came with it, or else a reader that takes all data waits for the end.
+        let interest = Readiness::READABLE | Readiness::READ_CLOSED;
+        each!(&mut self.backend, poller => poller.add(fd, token, interest))
     }
 
     /// Removes a descriptor. Returns `NotFound` if it is not in the set.
