@@ -60,6 +60,8 @@ pub(crate) struct Inner {
     pub(crate) timeouts: Timeouts,
     /// The time of the last check of the kernel for events.
     pub(crate) looked: Cell<Instant>,
+    /// Whether that check may have left events.
+    pub(super) may_have_left: Cell<bool>,
     pub(super) kernel_events: KernelEvents,
     /// Number of calls on sockets that the running task may make before it must let others run.
     pub(crate) call_budget: Cell<u32>,
@@ -136,6 +138,7 @@ impl Inner {
             far_timer: RefCell::new(far_timer),
             timeouts: Timeouts::new(),
             looked: Cell::new(Instant::ORIGIN),
+            may_have_left: Cell::default(),
             kernel_events,
             call_budget: Cell::new(CALLS_PER_POLL),
             buffer: Cell::default(),

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use softclock_core::Clock;
 use softclock_core::signalling::Wait;
 use softclock_core::time::saturating_ns;
+use softclock_core::{Clock, Instant};
 use softclock_linux::clock::cpu_time_ns;
 
 use super::inner::Inner;
@@ -23,7 +23,8 @@ impl Inner {
             Wait::UntilInterrupt => None,
         };
         // Announced before the last look at the work: another thread that posts later wakes the outer loop.
-        if self.has_work(false) || !self.mailbox.announce_block() {
+        let has_work = self.has_work(false) || self.may_have_left.get();
+        if has_work || !self.mailbox.announce_block() {
             return Some(Duration::ZERO);
         }
         let now = self.clock.now();
@@ -59,6 +60,9 @@ impl Inner {
     /// Takes a turn of at most this time, after a wait of the outer loop.
     pub(super) fn turn_within(&self, longest: Option<Duration>) {
         self.end_outer_wait();
+        // An outer loop by edges is not told again of the events that have ended its wait: look, however recent the last
+        // look is.
+        self.looked.set(Instant::ORIGIN);
         let until = longest.map(|longest| self.clock.now() + longest);
         self.turn(until);
     }

@@ -83,6 +83,7 @@ impl Inner {
         let now = self.last_trigger();
         self.looked.set(now);
         let has_more = self.poller.borrow_mut().may_have_left(events.len());
+        self.may_have_left.set(has_more);
         self.kernel_events.on_look(now, arrivals(events), has_more);
     }
 

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream as StdUnix;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use softclock::net::TcpListener;
+use softclock::net::{TcpListener, UnixStream};
 use softclock::{Mechanism, Runtime, sleep, spawn_local};
 
 use super::{LIMIT, MS};
@@ -26,9 +27,18 @@ struct Outer {
 
 impl Outer {
     fn new(runtime: Runtime) -> Self {
+        Self::told_by(runtime, EventFlags::IN)
+    }
+
+    /// Is told once of each event, as a loop by mio is.
+    fn by_edges(runtime: Runtime) -> Self {
+        Self::told_by(runtime, EventFlags::IN | EventFlags::ET)
+    }
+
+    fn told_by(runtime: Runtime, flags: EventFlags) -> Self {
         let epoll = epoll::create(CreateFlags::CLOEXEC).unwrap();
         let data = EventData::new_u64(0);
-        epoll::add(&epoll, runtime.descriptor().unwrap(), data, EventFlags::IN).unwrap();
+        epoll::add(&epoll, runtime.descriptor().unwrap(), data, flags).unwrap();
         Self {
             epoll,
             runtime,
@@ -103,6 +113,62 @@ fn serves_and_sleeps() {
     for client in clients {
         client.join().unwrap();
     }
+}
+
+#[test]
+fn edges_are_seen_beside_other_work() {
+    let runtime = by_epoll();
+    let (here, mut there) = StdUnix::pair().unwrap();
+    let read = Rc::new(Cell::new(0));
+    let counted = read.clone();
+    let stream = runtime.block_on(async { UnixStream::from_std(here).unwrap() });
+    runtime.spawn_local(async move {
+        let mut buffer = [0; 4];
+        while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+            counted.set(counted.get() + length);
+        }
+    });
+    let mut outer = Outer::by_edges(runtime);
+    for round in 1..=200 {
+        // The reader waits.
+        while outer.runtime.before_wait().is_some() {
+            outer.runtime.turn(Some(Duration::ZERO));
+        }
+        there.write_all(&[1]).unwrap();
+        assert!(outer.wait(LIMIT), "round {round}");
+        drop(outer.runtime.spawn_local(async {}));
+        outer.runtime.turn(Some(Duration::ZERO));
+        outer.run_until(|| read.get() == round);
+    }
+}
+
+#[test]
+fn many_events_at_once_are_seen_by_edges() {
+    const SOCKETS: usize = 300;
+    let runtime = by_epoll();
+    let read = Rc::new(Cell::new(0));
+    let peers: Vec<StdUnix> = (0..SOCKETS)
+        .map(|_| {
+            let (here, there) = StdUnix::pair().unwrap();
+            let counted = read.clone();
+            let stream = runtime.block_on(async { UnixStream::from_std(here).unwrap() });
+            runtime.spawn_local(async move {
+                let mut buffer = [0; 4];
+                while let Ok(1..) = stream.read(&mut buffer).await {
+                    counted.set(counted.get() + 1);
+                }
+            });
+            there
+        })
+        .collect();
+    let mut outer = Outer::by_edges(runtime);
+    while outer.runtime.before_wait().is_some() {
+        outer.runtime.turn(Some(Duration::ZERO));
+    }
+    for mut peer in &peers {
+        peer.write_all(&[1]).unwrap();
+    }
+    outer.run_until(|| read.get() == SOCKETS);
 }
 
 #[test]
