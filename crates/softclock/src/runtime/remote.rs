@@ -24,7 +24,7 @@ pub fn remote() -> Remote {
 }
 
 /// Like [`remote`], but returns `None` outside a runtime. A library that also runs elsewhere calls it to find out
-/// whether it may use softclock's timers and sockets.
+/// whether it may use softclock's timers and sockets. It is the counterpart of tokio's `Handle::try_current`.
 ///
 /// # Example
 /// ```
