@@ -229,7 +229,8 @@ uint64_t softclock_send_queue_next_due(softclock_send_queue *queue, uint64_t now
 /*
  * Sends the data that is due at `now_ns` without waiting, and returns the number of bytes sent. -EAGAIN if the socket
  * has no room: call it again once the socket is writable. Other errors are those of sendmsg(); a message that causes
- * one is removed, and the data of a stream stays.
+ * one is removed, and the data of a stream stays. If other data was sent before the error, this call returns the number
+ * of its bytes and the next call the error; until then the message waits.
  */
 int64_t softclock_send_queue_send_due(softclock_send_queue *queue, uint64_t now_ns);
 

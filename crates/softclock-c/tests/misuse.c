@@ -1,4 +1,5 @@
-/* Misuse is refused with error numbers, and changes nothing. */
+/* Misuse is refused with error numbers, and changes nothing. Errors of the network are passed on. */
+#include <arpa/inet.h>
 #include <assert.h>
 #include <errno.h>
 #include <pthread.h>
@@ -6,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 static void *elsewhere(void *timers)
 {
@@ -114,9 +116,35 @@ static void send_queues(void)
 	assert(softclock_send_queue_free(queue) == 0 && softclock_send_queue_free(NULL) == 0);
 }
 
+static void send_errors(void)
+{
+	softclock_send_queue *queue;
+	softclock_send_options options = { .rate_bps = 8000000, .burst_bps = 16000000, .piece = 100 };
+	struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t length = sizeof address;
+	static char data[100];
+	int there = socket(AF_INET, SOCK_DGRAM, 0), here = socket(AF_INET, SOCK_DGRAM, 0);
+	assert(bind(there, (struct sockaddr *)&address, length) == 0);
+	assert(getsockname(there, (struct sockaddr *)&address, &length) == 0);
+	assert(connect(here, (struct sockaddr *)&address, length) == 0 && close(there) == 0);
+	assert(softclock_send_queue_new(here, &options, &queue) == 0);
+	for (int i = 0; i < 4; i++)
+		assert(softclock_send_queue_push(queue, data, sizeof data) == 0);
+	assert(softclock_send_queue_send_due(queue, 0) == 100);
+	/* The port is closed: the second message is removed with the error. */
+	assert(softclock_send_queue_send_due(queue, 300000) == -ECONNREFUSED);
+	assert(softclock_send_queue_length(queue) == 200);
+	/* The third is sent; the fourth waits until its error is returned. */
+	assert(softclock_send_queue_send_due(queue, 300000) == 100);
+	assert(softclock_send_queue_length(queue) == 100 && softclock_send_queue_next_due(queue, 300000) <= 300000);
+	assert(softclock_send_queue_send_due(queue, 300000) == -ECONNREFUSED);
+	assert(softclock_send_queue_length(queue) == 0);
+	assert(softclock_send_queue_free(queue) == 0 && close(here) == 0);
+}
+
 int main(void)
 {
-	timers(), wakes(), rate_clocks(), send_queues();
+	timers(), wakes(), rate_clocks(), send_queues(), send_errors();
 	puts("all misuse was refused");
 	return strcmp(softclock_version(), VERSION);
 }

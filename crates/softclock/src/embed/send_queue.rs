@@ -54,6 +54,8 @@ pub struct SendQueue<S> {
     bytes: VecDeque<u8>,
     /// The lengths of the messages in `bytes`; `None` for a stream.
     messages: Option<VecDeque<usize>>,
+    /// The error of the first data that waits, which the next call of `send_due` returns.
+    failed: Option<io::Error>,
     most_bytes: usize,
     most_messages: usize,
 }
@@ -114,6 +116,7 @@ impl<S: AsFd> SendQueue<S> {
             piece: options.piece.max(1),
             bytes: VecDeque::with_capacity(options.most_bytes),
             messages: has_messages.then(|| VecDeque::with_capacity(options.most_messages)),
+            failed: None,
             most_bytes: options.most_bytes,
             most_messages: options.most_messages,
         };
@@ -160,10 +163,14 @@ impl<S: AsFd> SendQueue<S> {
     /// # Errors
     /// [`WouldBlock`](io::ErrorKind::WouldBlock) if the socket has no room and nothing was sent: call again once the
     /// socket is writable. Other errors are those of sendmsg(2); a message that causes one is removed, so that it does
-    /// not hold up those behind it, and the data of a stream stays.
+    /// not hold up those behind it, and the data of a stream stays. If other data was sent before the error, this call
+    /// returns the number of its bytes and the next call the error; until then the message waits.
     pub fn send_due(&mut self, now: Instant) -> io::Result<usize> {
         if self.next_due(now).is_none_or(|due| due > now) {
             return Ok(0);
+        }
+        if let Some(error) = self.failed.take() {
+            return Err(self.on_error(error));
         }
         let pieces = self.clock.due(now).min(MOST_PIECES);
         let mut sent = 0;
@@ -173,8 +180,12 @@ impl<S: AsFd> SendQueue<S> {
             };
             match self.send(length) {
                 Ok(length) => sent += length,
-                Err(_) if sent > 0 => break,
-                Err(error) => return Err(error),
+                Err(error) if sent == 0 => return Err(self.on_error(error)),
+                Err(error) => {
+                    // A socket without room says so again. The kernel reports other errors only once.
+                    self.failed = Some(error).filter(|error| !is_full(error));
+                    break;
+                }
             }
         }
         self.clock
@@ -218,15 +229,35 @@ impl<S: AsFd> SendQueue<S> {
         let second = &second[..length - first.len()];
         let parts = [IoSlice::new(first), IoSlice::new(second)];
         let sent = socket::send_now(self.socket.as_fd(), &parts);
-        let done = match (&sent, &mut self.messages) {
-            (Ok(sent), None) => *sent,
-            (Err(_), None) => 0,
-            (Err(error), Some(_)) if error.kind() == io::ErrorKind::WouldBlock => 0,
-            (_, Some(messages)) => messages.pop_front().unwrap_or(0),
-        };
-        self.bytes.drain(..done);
-        sent
+        let sent = sent?;
+        match self.messages {
+            Some(_) => self.remove_message(),
+            None => drop(self.bytes.drain(..sent)),
+        }
+        Ok(sent)
     }
+
+    /// Removes the message that has caused `error`, unless the socket only has no room.
+    fn on_error(&mut self, error: io::Error) -> io::Error {
+        if !is_full(&error) {
+            self.remove_message();
+            if self.is_empty() {
+                self.clock.end();
+            }
+        }
+        error
+    }
+
+    /// Removes the first message. Does nothing to a stream.
+    fn remove_message(&mut self) {
+        let length = self.messages.as_mut().and_then(VecDeque::pop_front);
+        self.bytes.drain(..length.unwrap_or(0));
+    }
+}
+
+/// Returns whether the error says that the socket has no room.
+fn is_full(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::WouldBlock
 }
 
 /// Most pieces sent by one call.
@@ -234,6 +265,7 @@ const MOST_PIECES: u64 = 64;
 
 #[cfg(test)]
 mod tests {
+    use std::net::UdpSocket;
     use std::os::unix::net::{UnixDatagram, UnixStream};
 
     use super::*;
@@ -321,6 +353,24 @@ mod tests {
         queue.push(b"next").unwrap();
         assert!(queue.send_due(at(0)).is_err());
         assert_eq!(queue.len(), 4);
+    }
+
+    #[test]
+    fn an_error_after_others_were_sent_is_returned_by_the_next_call() {
+        let there = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let here = UdpSocket::bind("127.0.0.1:0").unwrap();
+        here.connect(there.local_addr().unwrap()).unwrap();
+        let mut queue = SendQueue::new(here, &options()).unwrap();
+        (0..4).for_each(|_| queue.push(&[1; 100]).unwrap());
+        assert_eq!(queue.send_due(at(0)).unwrap(), 100);
+        drop(there);
+        // Three are due. The port is closed, which the second one learns.
+        assert_eq!(queue.send_due(at(300)).unwrap(), 100);
+        assert!(queue.next_due(at(300)).unwrap() <= at(300));
+        let error = queue.send_due(at(300)).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(queue.len(), 100, "the message with the error is removed");
+        assert_eq!(queue.send_due(at(300)).unwrap(), 100);
     }
 
     #[test]
