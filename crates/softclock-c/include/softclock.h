@@ -15,7 +15,8 @@
  * (errno(3)) if they fail, and then have changed nothing:
  *
  *     -EINVAL           an argument is out of its range, or a pointer that must not be NULL is NULL
- *     -EPERM            the object belongs to another thread: each must be used and freed by the thread that created it
+ *     -EPERM            the object belongs to another thread: each must be used and freed by the thread that created
+ *                       it, before that thread ends
  *     -ENOTRECOVERABLE  a bug of the library; the object can only be freed
  *
  * Only the functions *_new() and softclock_get_statistics() allocate memory, and the scheduling ones if more events

@@ -1,10 +1,13 @@
 //! Objects that C programs hold by pointers, each of which belongs to the thread that created it.
 
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::status::Errno;
 
 /// An object and its thread.
 pub(crate) struct Handle<T> {
-    owner: usize,
+    owner: u64,
     object: T,
 }
 
@@ -60,12 +63,18 @@ impl<T> Handle<T> {
     }
 }
 
-/// Returns a number that no other living thread has.
-fn this_thread() -> usize {
+/// Returns the serial number of the thread, which no other thread of the process has or had. An address in its memory
+/// would not do: a later thread may have the memory of one that has ended.
+fn this_thread() -> u64 {
+    static THREADS: AtomicU64 = AtomicU64::new(0);
     thread_local! {
-        static HERE: u8 = const { 0 };
+        /// 0 before the first call.
+        static SERIAL: Cell<u64> = const { Cell::new(0) };
     }
-    HERE.with(|here| std::ptr::from_ref(here).addr())
+    if SERIAL.get() == 0 {
+        SERIAL.set(THREADS.fetch_add(1, Ordering::Relaxed) + 1);
+    }
+    SERIAL.get()
 }
 
 /// Stores `value` at `out`, if that is not null.
@@ -105,6 +114,26 @@ mod tests {
                 Handle::create(std::ptr::null_mut(), 7),
                 Err(Errno(libc::EINVAL))
             );
+        }
+    }
+
+    /// A later thread has the stack and the thread-local memory of one that has ended.
+    #[test]
+    fn later_threads_are_refused() {
+        for _ in 0..8 {
+            let ended = std::thread::spawn(|| {
+                let mut pointer = std::ptr::null_mut();
+                // SAFETY: `pointer` is a pointer.
+                unsafe { Handle::create(&raw mut pointer, 7) }.unwrap();
+                pointer.expose_provenance()
+            });
+            let address = ended.join().unwrap();
+            let later = std::thread::spawn(move || {
+                let pointer = std::ptr::with_exposed_provenance_mut::<Handle<i32>>(address);
+                // SAFETY: it is not freed.
+                unsafe { Handle::access(pointer).err() }
+            });
+            assert_eq!(later.join().unwrap(), Some(Errno(libc::EPERM)));
         }
     }
 }

@@ -20,6 +20,31 @@ static void *elsewhere(void *timers)
 	return NULL;
 }
 
+static softclock_timers *timers_of_ended;
+
+static void *ends(void *unused)
+{
+	assert(softclock_timers_new(0, &timers_of_ended) == 0);
+	return unused;
+}
+
+static void *follows(void *unused)
+{
+	assert(softclock_check(timers_of_ended, SOFTCLOCK_TURN) == -EPERM);
+	assert(softclock_timers_free(timers_of_ended) == -EPERM);
+	return unused;
+}
+
+static void threads(void)
+{
+	void *(*const in_turn[])(void *) = { ends, follows };
+	for (int i = 0; i < 2; i++) {
+		pthread_t thread;
+		assert(pthread_create(&thread, NULL, in_turn[i], NULL) == 0);
+		assert(pthread_join(thread, NULL) == 0);
+	}
+}
+
 static void timers(void)
 {
 	softclock_timers *timers;
@@ -144,7 +169,7 @@ static void send_errors(void)
 
 int main(void)
 {
-	timers(), wakes(), rate_clocks(), send_queues(), send_errors();
+	threads(), timers(), wakes(), rate_clocks(), send_queues(), send_errors();
 	puts("all misuse was refused");
 	return strcmp(softclock_version(), VERSION);
 }
