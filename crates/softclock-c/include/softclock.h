@@ -20,7 +20,8 @@
  *     -ENOTRECOVERABLE  a bug of the library; the object can only be freed
  *
  * Only the functions *_new() and softclock_get_statistics() allocate memory, and the scheduling ones if more events
- * are pending than memory was reserved for. They end the process if memory has run out.
+ * are pending than memory was reserved for. If there is no memory left, softclock_send_queue_new() returns -ENOMEM;
+ * the others end the process.
  */
 #ifndef SOFTCLOCK_H
 #define SOFTCLOCK_H
@@ -201,14 +202,15 @@ typedef struct softclock_send_queue softclock_send_queue;
 typedef struct softclock_send_options {
 	uint64_t rate_bps;	/* the rate in bits per second; it has no default */
 	uint64_t burst_bps;	/* the rate at which it catches up after late events (twice the rate) */
-	size_t piece;		/* bytes of a full message, or of a piece of a stream (1448) */
+	size_t piece;		/* bytes of a full message, or of a piece of a stream (1448), up to 1 GiB */
 	size_t most_bytes;	/* the most bytes that wait (256 KiB), up to 1 GiB */
-	size_t most_messages;	/* the most messages that wait (1024) */
+	size_t most_messages;	/* the most messages that wait (1024), up to 2^24 */
 } softclock_send_options;
 
 /*
  * Creates a queue for a connected socket, which stays the program's: keep it open until the queue is freed. -ENOTSOCK
- * for other descriptors.
+ * for other descriptors, and -ENOMEM if there is no memory for what may wait: `most_bytes`, and for messages
+ * 8 * `most_messages` bytes more.
  */
 int softclock_send_queue_new(int fd, const softclock_send_options *options, softclock_send_queue **queue);
 

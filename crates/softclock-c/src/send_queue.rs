@@ -126,23 +126,26 @@ unsafe fn access<'a>(queue: *mut softclock_send_queue) -> Result<&'a mut Queue, 
     unsafe { Handle::access(queue.cast()) }
 }
 
-/// Returns the settings with their defaults. EINVAL without a rate, and if the queue would take more than 1 GiB.
+/// Returns the settings with their defaults. EINVAL without a rate, and for sizes above their limits.
 fn settings(options: &softclock_send_options) -> Result<SendOptions, Errno> {
     let rate = Rate::from_bps(options.rate_bps).ok_or(Errno(libc::EINVAL))?;
     let default = SendOptions::of_rate(rate);
-    let or = |value: usize, default: usize| match value {
+    let or = |value: usize, default: usize, most: usize| match value {
         0 => Ok(default),
-        1..=MOST => Ok(value),
+        _ if value <= most => Ok(value),
         _ => Err(Errno(libc::EINVAL)),
     };
     Ok(SendOptions {
         rate,
         burst: Rate::from_bps(options.burst_bps).unwrap_or(default.burst),
-        piece: or(options.piece, default.piece)?,
-        most_bytes: or(options.most_bytes, default.most_bytes)?,
-        most_messages: or(options.most_messages, default.most_messages)?,
+        piece: or(options.piece, default.piece, MOST_BYTES)?,
+        most_bytes: or(options.most_bytes, default.most_bytes, MOST_BYTES)?,
+        most_messages: or(options.most_messages, default.most_messages, MOST_MESSAGES)?,
     })
 }
 
-/// The largest value of a size.
-const MOST: usize = 1 << 30;
+/// The largest piece, and the most bytes that may wait.
+const MOST_BYTES: usize = 1 << 30;
+
+/// The most messages that may wait: their lengths take 128 MiB.
+const MOST_MESSAGES: usize = 1 << 24;

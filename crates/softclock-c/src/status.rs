@@ -10,7 +10,11 @@ pub(crate) struct Errno(pub(crate) c_int);
 
 impl From<io::Error> for Errno {
     fn from(error: io::Error) -> Self {
-        Self(error.raw_os_error().unwrap_or(libc::EIO))
+        let otherwise = match error.kind() {
+            io::ErrorKind::OutOfMemory => libc::ENOMEM,
+            _ => libc::EIO,
+        };
+        Self(error.raw_os_error().unwrap_or(otherwise))
     }
 }
 
@@ -39,5 +43,13 @@ mod tests {
         assert_eq!(status::<i64>(|| Err(Errno(libc::EINVAL))), -22);
         assert_eq!(status::<c_int>(|| panic!("a bug")), -libc::ENOTRECOVERABLE);
         assert_eq!(value_or(7, || panic!("a bug")), 7);
+    }
+
+    #[test]
+    fn a_refused_allocation_is_enomem() {
+        let refused = Vec::<u8>::new().try_reserve(usize::MAX).unwrap_err();
+        assert_eq!(Errno::from(io::Error::from(refused)), Errno(libc::ENOMEM));
+        let full = io::Error::from_raw_os_error(libc::EAGAIN);
+        assert_eq!(Errno::from(full), Errno(libc::EAGAIN));
     }
 }

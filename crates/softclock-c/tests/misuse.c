@@ -128,6 +128,12 @@ static void send_queues(void)
 	options.rate_bps = 8000000;
 	assert(softclock_send_queue_new(-1, &options, &queue) == -EBADF);
 	assert(softclock_send_queue_new(0, &options, &queue) == -ENOTSOCK);
+	options.most_messages = ((size_t)1 << 24) + 1;
+	assert(softclock_send_queue_new(pair[0], &options, &queue) == -EINVAL);
+	options.most_messages = 2;
+	options.most_bytes = ((size_t)1 << 30) + 1;
+	assert(softclock_send_queue_new(pair[0], &options, &queue) == -EINVAL);
+	options.most_bytes = 0;
 	assert(softclock_send_queue_new(pair[0], &options, &queue) == 0);
 	assert(softclock_send_queue_push(queue, NULL, 1) == -EINVAL);
 	assert(softclock_send_queue_push(queue, "one", 3) == 0);

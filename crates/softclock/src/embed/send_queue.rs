@@ -107,15 +107,17 @@ impl<S: AsFd> SendQueue<S> {
     /// Creates an empty queue for a connected socket, which may be blocking: the queue never waits.
     ///
     /// # Errors
-    /// If `socket` is not a socket.
+    /// If `socket` is not a socket, and [`OutOfMemory`](io::ErrorKind::OutOfMemory) if there is no memory for as much
+    /// as `options` allow to wait: a byte for each byte, and 8 bytes for each message.
     pub fn new(socket: S, options: &SendOptions) -> io::Result<Self> {
         let has_messages = socket::has_messages(socket.as_fd())?;
+        let messages = has_messages.then(|| with_capacity(options.most_messages));
         let mut queue = Self {
             socket,
             clock: RateClock::new(Default::default(), Default::default()),
             piece: options.piece.max(1),
-            bytes: VecDeque::with_capacity(options.most_bytes),
-            messages: has_messages.then(|| VecDeque::with_capacity(options.most_messages)),
+            bytes: with_capacity(options.most_bytes)?,
+            messages: messages.transpose()?,
             failed: None,
             most_bytes: options.most_bytes,
             most_messages: options.most_messages,
@@ -255,6 +257,13 @@ impl<S: AsFd> SendQueue<S> {
     }
 }
 
+/// Returns an empty queue with memory for `capacity` values.
+fn with_capacity<T>(capacity: usize) -> io::Result<VecDeque<T>> {
+    let mut queue = VecDeque::new();
+    queue.try_reserve_exact(capacity)?;
+    Ok(queue)
+}
+
 /// Returns whether the error says that the socket has no room.
 fn is_full(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::WouldBlock
@@ -371,6 +380,23 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         assert_eq!(queue.len(), 100, "the message with the error is removed");
         assert_eq!(queue.send_due(at(300)).unwrap(), 100);
+    }
+
+    #[test]
+    fn a_queue_for_which_there_is_no_memory_is_refused() {
+        let (here, _there) = UnixDatagram::pair().unwrap();
+        let most_bytes = SendOptions {
+            most_bytes: isize::MAX as usize,
+            ..options()
+        };
+        let most_messages = SendOptions {
+            most_messages: usize::MAX,
+            ..options()
+        };
+        for options in [most_bytes, most_messages] {
+            let error = SendQueue::new(&here, &options).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+        }
     }
 
     #[test]
