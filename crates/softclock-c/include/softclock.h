@@ -12,7 +12,8 @@
  *     }
  *
  * Times are nanoseconds of CLOCK_MONOTONIC. Functions that return int or int64_t return a negative error number
- * (errno(3)) if they fail, and then have changed nothing:
+ * (errno(3)) if they fail. Only softclock_send_queue_send_due() may then have changed something: it removes a message
+ * that cannot be sent. Errors of all functions are:
  *
  *     -EINVAL           an argument is out of its range, or a pointer that must not be NULL is NULL
  *     -EPERM            the object belongs to another thread: each must be used and freed by the thread that created
