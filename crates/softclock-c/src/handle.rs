@@ -17,17 +17,13 @@ impl<T> Handle<T> {
     /// # Safety
     /// `out` is null or points to memory for a pointer.
     pub(crate) unsafe fn create(out: *mut *mut Self, object: T) -> Result<(), Errno> {
+        if out.is_null() {
+            return Err(Errno(libc::EINVAL));
+        }
         let owner = this_thread();
         let pointer = Box::into_raw(Box::new(Self { owner, object }));
-        // SAFETY: the caller's promise. If it is null, the object is freed below.
-        match unsafe { out.as_mut() } {
-            Some(out) => *out = pointer,
-            None => {
-                // SAFETY: it came from a box, and nothing else has the pointer.
-                drop(unsafe { Box::from_raw(pointer) });
-                return Err(Errno(libc::EINVAL));
-            }
-        }
+        // SAFETY: the caller's promise. There may be no valid pointer yet, so that a reference would not be sound.
+        unsafe { out.write(pointer) };
         Ok(())
     }
 
