@@ -63,5 +63,8 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
 /// The shared library. All packages of the workspace have the same version.
 const VERSIONED: &str = concat!("lib/libsoftclock.so.", env!("CARGO_PKG_VERSION"));
 
-/// The name that the shared library has in programs.
-const SONAME: &str = concat!("lib/libsoftclock.so.", env!("CARGO_PKG_VERSION_MAJOR"));
+/// The name that the shared library has in programs. Each minor version before 1.0 may change the interface.
+const SONAME: &str = match env!("CARGO_PKG_VERSION_MAJOR").as_bytes() {
+    b"0" => concat!("lib/libsoftclock.so.0.", env!("CARGO_PKG_VERSION_MINOR")),
+    _ => concat!("lib/libsoftclock.so.", env!("CARGO_PKG_VERSION_MAJOR")),
+};

@@ -168,8 +168,7 @@ impl Installed {
         )
         .unwrap();
         let shared = built("libsoftclock_c.so");
-        let soname = concat!("lib/libsoftclock.so.", env!("CARGO_PKG_VERSION_MAJOR"));
-        symlink(&shared, installed.path(soname)).unwrap();
+        symlink(&shared, installed.path(SONAME)).unwrap();
         symlink(&shared, installed.path("lib/libsoftclock.so")).unwrap();
         installed
     }
@@ -214,6 +213,12 @@ impl Installed {
         String::from_utf8(output.stdout).expect("UTF-8")
     }
 }
+
+/// Where programs look for the shared library. Each minor version before 1.0 may change the interface.
+const SONAME: &str = match env!("CARGO_PKG_VERSION_MAJOR").as_bytes() {
+    b"0" => concat!("lib/libsoftclock.so.0.", env!("CARGO_PKG_VERSION_MINOR")),
+    _ => concat!("lib/libsoftclock.so.", env!("CARGO_PKG_VERSION_MAJOR")),
+};
 
 /// The path of a file of this crate.
 fn here(file: &str) -> PathBuf {
