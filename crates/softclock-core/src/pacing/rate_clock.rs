@@ -61,9 +61,9 @@ struct Train {
     last: Instant,
     /// Time from which the burst rate counts: the last transmission, or earlier if more could have been sent with it.
     burst_from: Instant,
-    /// Time that the last transmission takes at the target rate.
+    /// Time that the last transmission takes at the target rate, without the part that was overdue.
     last_ns: u64,
-    /// Time that the last transmission takes at the burst rate.
+    /// Time that this takes at the burst rate.
     last_minimum_ns: u64,
 }
 
@@ -135,7 +135,9 @@ impl RateClock {
     pub fn next_send(&self, now: Instant) -> Instant {
         match &self.train {
             None => now,
-            Some(train) if train.ended => now.max(train.last.add_ns(train.last_ns)),
+            Some(train) if train.ended => now
+                .max(train.on_schedule)
+                .max(train.last.add_ns(train.last_ns)),
             Some(train) => train
                 .on_schedule
                 .max(train.burst_from.add_ns(train.last_minimum_ns)),
@@ -163,7 +165,8 @@ impl RateClock {
 
     /// Records that `bytes` were sent, where a full transmission has `full` bytes. After fewer bytes, the next is due
     /// proportionally sooner. More are allowed up to [`due`](Self::due); transmissions that it allowed beyond them
-    /// may follow at once.
+    /// may follow at once. After more bytes than that, such as a message that cannot be cut, the next is due
+    /// proportionally later, also that of the next train.
     pub fn on_transmit_bytes(&mut self, now: Instant, bytes: u64, full: u64) {
         let left = self.due(now).saturating_sub(bytes.div_ceil(full));
         self.transmit(now, bytes, full);
@@ -200,6 +203,16 @@ impl RateClock {
             true => ns,
             false => scaled(ns, bytes, full),
         };
+        // Transmissions sent together delay the next one only like a single one, since they were due before.
+        let overdue = match bytes > full {
+            true => (self.due(now) - 1).saturating_mul(full),
+            false => 0,
+        };
+        let last = bytes.saturating_sub(overdue).max(bytes.min(full));
+        let of_last = |ns: u64| match last == full {
+            true => ns,
+            false => scaled(ns, last, full),
+        };
         // The schedule counts from when the transmission was due, so that lateness does not lower the rate.
         let due = match &self.train {
             Some(train) if !train.ended => {
@@ -214,9 +227,8 @@ impl RateClock {
             on_schedule: due.add_ns(part(self.target_ns)),
             last: now,
             burst_from: now,
-            // Several transmissions sent together delay the next one only like a single one: they were due before.
-            last_ns: part(self.target_ns).min(self.target_ns),
-            last_minimum_ns: part(self.minimum_ns).min(self.minimum_ns),
+            last_ns: of_last(self.target_ns),
+            last_minimum_ns: of_last(self.minimum_ns),
         });
     }
 
@@ -557,6 +569,32 @@ mod tests {
         }
     }
 
+    proptest! {
+        /// A source that runs dry at times sends no more than the rate allows since its first transmission, even if
+        /// its transmissions are longer than a full one.
+        #[test]
+        fn trains_of_any_size_keep_to_the_rate(
+            sends in prop::collection::vec((1u64..65_508, 0u64..100_000, any::<bool>()), 1..100),
+        ) {
+            const FULL: u64 = 1_448;
+            let target = Duration::from_nanos(FULL * 10);
+            let mut clock = RateClock::new(target, target / 2);
+            let (mut now, mut sent, mut begun) = (Instant::ORIGIN, 0, None);
+            for (bytes, late_ns, ends) in sends {
+                now = clock.next_send(now).max(now).add_ns(late_ns);
+                let begun = *begun.get_or_insert(now);
+                // Each transmission is rounded down to nanoseconds.
+                let allowed = now.ns_since(begun) / 10 + 100;
+                prop_assert!(sent <= allowed, "{sent} of {allowed}");
+                sent += bytes;
+                clock.on_transmit_bytes(now, bytes, FULL);
+                if ends {
+                    clock.end();
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_source_that_ran_dry_begins_anew() {
         let us = |us: u64| Instant::from_ns(us * 1000);
@@ -567,6 +605,31 @@ mod tests {
         clock.end();
         clock.on_transmit(us(1000));
         assert_eq!(clock.next_send(us(1000)), us(1040));
+    }
+
+    #[test]
+    fn a_longer_transmission_delays_the_next_train() {
+        let us = |us: u64| Instant::from_ns(us * 1000);
+        let micros = Duration::from_micros;
+        let mut clock = RateClock::new(micros(40), micros(12));
+        clock.on_transmit_bytes(us(0), 10, 1);
+        clock.end();
+        assert_eq!(clock.next_send(us(1)), us(400));
+        clock.on_transmit_bytes(us(400), 10, 1);
+        clock.set_rates(micros(400), micros(120));
+        assert_eq!(clock.next_send(us(401)), us(4_400), "at another rate, too");
+    }
+
+    /// Three are due together, which delay the next one like a single one, and the other seven delay it by themselves.
+    #[test]
+    fn a_late_longer_transmission_keeps_to_the_burst_rate() {
+        let us = |us: u64| Instant::from_ns(us * 1000);
+        let mut clock = RateClock::new(Duration::from_micros(40), Duration::from_micros(20));
+        clock.on_transmit(us(0));
+        clock.on_transmit(us(1_000));
+        assert_eq!(clock.due(us(1_060)), 3);
+        clock.on_transmit_bytes(us(1_060), 10, 1);
+        assert_eq!(clock.next_send(us(1_060)), us(1_060 + 8 * 20));
     }
 
     #[test]

@@ -67,8 +67,8 @@ pub struct SendOptions {
     pub rate: Rate,
     /// The rate at which the queue catches up after events were late. A value below `rate` counts as `rate`.
     pub burst: Rate,
-    /// The size of a full message, or of a piece of a stream, in bytes, at least 1. Shorter ones take proportionally
-    /// less time.
+    /// The size of a full message, or of a piece of a stream, in bytes, at least 1. Shorter messages take
+    /// proportionally less time, and longer ones more.
     pub piece: usize,
     /// The most bytes that wait.
     pub most_bytes: usize,
@@ -174,14 +174,19 @@ impl<S: AsFd> SendQueue<S> {
         if let Some(error) = self.failed.take() {
             return Err(self.on_error(error));
         }
-        let pieces = self.clock.due(now).min(MOST_PIECES);
         let mut sent = 0;
-        for _ in 0..pieces {
-            let Some(length) = self.next_length() else {
+        for _ in 0..MOST_PIECES {
+            let is_due = self.clock.next_send(now) <= now;
+            let Some(length) = self.next_length().filter(|_| is_due) else {
                 break;
             };
             match self.send(length) {
-                Ok(length) => sent += length,
+                Ok(length) => {
+                    sent += length;
+                    // Each counts by its own size, so that long messages do not exceed the burst rate.
+                    self.clock
+                        .on_transmit_bytes(now, length as u64, self.piece as u64);
+                }
                 Err(error) if sent == 0 => return Err(self.on_error(error)),
                 Err(error) => {
                     // A socket without room says so again. The kernel reports other errors only once.
@@ -190,8 +195,6 @@ impl<S: AsFd> SendQueue<S> {
                 }
             }
         }
-        self.clock
-            .on_transmit_bytes(now, sent as u64, self.piece as u64);
         if self.is_empty() {
             self.clock.end();
         }
@@ -380,6 +383,31 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
         assert_eq!(queue.len(), 100, "the message with the error is removed");
         assert_eq!(queue.send_due(at(300)).unwrap(), 100);
+    }
+
+    #[test]
+    fn long_messages_keep_to_the_rate() {
+        let (here, _there) = UnixDatagram::pair().unwrap();
+        let mut queue = SendQueue::new(here, &options()).unwrap();
+        // Each is pushed when the queue is empty, and takes as long as ten pieces.
+        for ms in 0..10 {
+            queue.push(&[1; 1_000]).unwrap();
+            assert_eq!(queue.next_due(at(0)), Some(at(ms * 1_000)));
+            assert_eq!(queue.send_due(at(ms * 1_000)).unwrap(), 1_000);
+        }
+    }
+
+    #[test]
+    fn late_messages_leave_together_by_their_size() {
+        let (here, _there) = UnixDatagram::pair().unwrap();
+        let mut queue = SendQueue::new(here, &options()).unwrap();
+        for length in [100, 300, 300, 300] {
+            queue.push(&vec![1; length]).unwrap();
+        }
+        assert_eq!(queue.send_due(at(0)).unwrap(), 100);
+        // 400 bytes are due: after the first message, the second may still begin.
+        assert_eq!(queue.send_due(at(400)).unwrap(), 600);
+        assert_eq!(queue.next_due(at(400)), Some(at(700)));
     }
 
     #[test]
