@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use softclock_core::Instant;
+use softclock_core::{Instant, TimerKey};
 
 use super::queue::{Group, Queue, count};
 use super::schedule::{Allowance, Schedule};
@@ -86,6 +86,8 @@ struct State<F> {
     queue: Queue<F>,
     /// Whether a thread sends, or a timer will: then other threads only add to the queue.
     is_running: bool,
+    /// The timer that is set, unless it has fired.
+    timer: Option<TimerKey>,
     /// Since when the socket has taken no datagram.
     blocked_since: Option<Instant>,
     error: Option<io::Error>,
@@ -124,6 +126,7 @@ impl<O: Outlet> PacedSender<O> {
             schedule: pacing.map(|pacing| Schedule::new(pacing.pace, limits.burst)),
             queue: Queue::new(limits.queue as usize),
             is_running: false,
+            timer: None,
             blocked_since: None,
             error: None,
             waiting_for_room: Vec::new(),
@@ -143,11 +146,17 @@ impl<O: Outlet> PacedSender<O> {
         &self.outlet
     }
 
-    /// Changes the rate from the next transmission on, also of the datagrams that wait. `None` sends at once. The
-    /// limits stay.
+    /// Changes the rate from the next transmission on, also of the datagrams that wait: the next one is due at the new
+    /// rate after the last one that was sent. `None` sends at once. The limits stay.
     pub fn set_pacing(&self, pacing: Option<Pacing>) {
         let pace = pacing.map(|pacing| pacing.pace);
-        self.lock().set_pace(pace, self.limits.burst);
+        let mut state = self.lock();
+        state.set_pace(pace, self.limits.burst);
+        if let Some(timer) = state.timer {
+            let at = state.next_send(now());
+            // If it has fired meanwhile, its run sees the new rate.
+            self.timers.reschedule(timer, at);
+        }
     }
 
     /// Ready when `datagrams` can be added to the queue; otherwise the task is woken when half of the queue is free.
@@ -194,8 +203,8 @@ impl<O: Outlet> PacedSender<O> {
         }
         let is_running = mem::replace(&mut state.is_running, true);
         drop(state);
-        if !is_running && let Some(at) = self.send_due() {
-            self.timers.run_at(at, self.clone());
+        if !is_running {
+            self.send_due();
         }
         Ok(())
     }
@@ -209,25 +218,34 @@ impl<O: Outlet> PacedSender<O> {
         }
     }
 
-    /// Sends the datagrams that are due. Returns the time of the next transmission, or `None` if no datagram is left.
-    /// Called by the one thread that has set `is_running`.
-    fn send_due(&self) -> Option<Instant> {
+    /// Sends what is due, and sets the timer if datagrams are left. Called by the one thread that has set `is_running`,
+    /// and by the timer.
+    fn send_due(self: &Arc<Self>) {
         let mut allowance = Allowance::default();
-        let next = loop {
-            let step = self.lock().next_step(now(), &mut allowance, self.limits);
-            match step {
+        loop {
+            let mut state = self.lock();
+            match state.next_step(now(), &mut allowance, self.limits) {
                 Step::Send(group) => {
                     // Without the lock: other threads add to the queue meanwhile.
+                    drop(state);
                     if let Some(retry) = self.send(group) {
-                        break Some(retry);
+                        self.set_timer(&mut self.lock(), retry);
+                        break;
                     }
                 }
-                Step::Wait(at) => break Some(at),
-                Step::End => break None,
+                Step::Wait(at) => {
+                    self.set_timer(&mut state, at);
+                    break;
+                }
+                Step::End => break,
             }
-        };
+        }
         self.wake();
-        next
+    }
+
+    /// Sets the timer, under the lock: it may fire at once, and its run clears it.
+    fn set_timer(self: &Arc<Self>, state: &mut State<O::Flow>, at: Instant) {
+        state.timer = Some(self.timers.run_at(at, self.clone()));
     }
 
     /// Sends a group. Returns the time of the next attempt if the socket takes no more.
@@ -279,8 +297,9 @@ impl<O: Outlet> PacedSender<O> {
 }
 
 impl<O: Outlet> Scheduled for PacedSender<O> {
-    fn run(self: Arc<Self>) -> Option<Instant> {
-        self.send_due()
+    fn run(self: Arc<Self>) {
+        self.lock().timer = None;
+        self.send_due();
     }
 }
 
@@ -291,6 +310,12 @@ impl<F: Clone + PartialEq> State<F> {
             (Some(schedule), Some(pace)) => schedule.set_pace(pace),
             (schedule, pace) => *schedule = pace.map(|pace| Schedule::new(pace, burst)),
         }
+    }
+
+    /// Returns the time of the next transmission.
+    fn next_send(&self, now: Instant) -> Instant {
+        let next = |schedule: &Schedule| schedule.next(now);
+        self.schedule.as_ref().map_or(now, next)
     }
 
     fn next_step(&mut self, now: Instant, allowance: &mut Allowance, limits: Limits) -> Step<F> {

@@ -107,8 +107,13 @@ impl Timers {
     }
 
     /// Runs `job` on the thread once `at` has passed.
-    pub(crate) fn run_at(&self, at: Instant, job: Arc<dyn Scheduled>) {
-        self.0.shared.schedule(at, Event::Run(job));
+    pub(crate) fn run_at(&self, at: Instant, job: Arc<dyn Scheduled>) -> TimerKey {
+        self.0.shared.schedule(at, Event::Run(job))
+    }
+
+    /// Moves a pending event to `at`. Returns false if it has fired.
+    pub(crate) fn reschedule(&self, key: TimerKey, at: Instant) -> bool {
+        self.0.shared.reschedule(key, at)
     }
 
     /// Cancels a pending event. Does nothing if it has fired.

@@ -18,8 +18,8 @@ use super::now;
 
 /// Work that runs on the timer thread. It must not block.
 pub(crate) trait Scheduled: Send + Sync {
-    /// Does the work that is due. Returns the time of the next run, if there is to be one.
-    fn run(self: Arc<Self>) -> Option<Instant>;
+    /// Does what is due.
+    fn run(self: Arc<Self>);
 }
 
 pub(super) enum Event {
@@ -53,22 +53,12 @@ impl Shared {
     }
 
     pub(super) fn schedule(&self, at: Instant, event: Event) -> TimerKey {
-        let now = now();
-        let mut state = self.lock();
-        let timers = &mut state.timers;
-        // A trigger state: it moves the wheel to the present, since the thread may have slept for long. Events that
-        // are due are left to the thread, which is about to wake up for them.
-        if timers.next_due().is_none_or(|due| now < due) {
-            let due = timers.check(TriggerState::Application, now);
-            debug_assert!(due.is_none());
-        }
-        let key = timers.schedule(FireWindow::from(at), event);
-        let next = timers.next_due().unwrap_or(Instant::FAR_FUTURE);
-        if next < state.armed {
-            state.armed = next;
-            self.alarm.set(next);
-        }
-        key
+        self.change(|timers| timers.schedule(FireWindow::from(at), event))
+    }
+
+    /// Moves a pending event to `at`. Returns false if it has fired.
+    pub(super) fn reschedule(&self, key: TimerKey, at: Instant) -> bool {
+        self.change(|timers| timers.reschedule(key, at))
     }
 
     pub(super) fn cancel(&self, key: TimerKey) {
@@ -125,14 +115,30 @@ impl Shared {
     pub(super) fn fire(&self, event: Event) {
         let fired = catch_unwind(AssertUnwindSafe(|| match event {
             Event::Wake(waker) => waker.wake(),
-            Event::Run(job) => {
-                if let Some(at) = job.clone().run() {
-                    self.schedule(at, Event::Run(job));
-                }
-            }
+            Event::Run(job) => job.run(),
         }));
         // The panic hook has reported it.
         drop(fired);
+    }
+
+    /// Changes the events, and sets the kernel timer if one of them is now earlier than all were.
+    fn change<R>(&self, change: impl FnOnce(&mut SoftTimers<Event>) -> R) -> R {
+        let now = now();
+        let mut state = self.lock();
+        let timers = &mut state.timers;
+        // A trigger state: it moves the wheel to the present, since the thread may have slept for long. Events that
+        // are due are left to the thread, which is about to wake up for them.
+        if timers.next_due().is_none_or(|due| now < due) {
+            let due = timers.check(TriggerState::Application, now);
+            debug_assert!(due.is_none());
+        }
+        let result = change(timers);
+        let next = timers.next_due().unwrap_or(Instant::FAR_FUTURE);
+        if next < state.armed {
+            state.armed = next;
+            self.alarm.set(next);
+        }
+        result
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

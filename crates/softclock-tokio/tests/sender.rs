@@ -1,0 +1,70 @@
+//! A paced sender over a socket of the test's own: changes of the rate, and sockets that fail.
+
+use std::future::poll_fn;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::time::Duration;
+
+use softclock_tokio::pacing::{Outlet, PacedSender};
+use softclock_tokio::{Limits, Pacing, Timers};
+
+/// Sends each datagram to itself.
+struct Itself {
+    socket: UdpSocket,
+    address: SocketAddr,
+}
+
+impl Outlet for Itself {
+    type Flow = ();
+
+    fn send(&self, (): &(), bytes: &[u8], segment_bytes: usize) -> io::Result<usize> {
+        let first = &bytes[..bytes.len().min(segment_bytes)];
+        self.socket.send_to(first, self.address)
+    }
+}
+
+impl Itself {
+    fn new() -> Self {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let address = socket.local_addr().unwrap();
+        Self { socket, address }
+    }
+
+    /// The number of datagrams that have arrived since the last call.
+    fn arrivals(&self) -> usize {
+        let mut buffer = [0; 2000];
+        std::iter::from_fn(|| self.socket.recv(&mut buffer).ok()).count()
+    }
+}
+
+fn sender<O: Outlet>(outlet: O, pacing: Pacing) -> Arc<PacedSender<O>> {
+    PacedSender::new(outlet, Some(pacing), Limits::default(), Timers::global())
+}
+
+fn rate(text: &str) -> Pacing {
+    Pacing::of_rate(text.parse().unwrap())
+}
+
+/// Waits until all datagrams are sent or dropped. Panics after a third of the time that one takes at [`SLOW`].
+async fn flush<O: Outlet>(sender: &PacedSender<O>) {
+    let flushed = poll_fn(|cx| sender.poll_flushed(cx));
+    let flushed = tokio::time::timeout(Duration::from_secs(30), flushed);
+    flushed.await.expect("the datagrams are not sent");
+}
+
+/// A rate at which a datagram of 1200 bytes takes 98 s.
+const SLOW: &str = "100bit";
+
+#[tokio::test]
+async fn a_new_rate_ends_a_wait_at_the_former_one() {
+    for pacing in [Some(rate("100mbit")), None] {
+        let sender = sender(Itself::new(), rate(SLOW));
+        sender.try_send((), &[0; 3600], 1200).unwrap();
+        assert_eq!(sender.counts().queued, 2);
+        sender.set_pacing(pacing);
+        flush(&sender).await;
+        assert_eq!(sender.outlet().arrivals(), 3);
+    }
+}
