@@ -3,7 +3,9 @@
 use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use softclock_tokio::pacing::{Outlet, PacedSender};
@@ -13,12 +15,16 @@ use softclock_tokio::{Limits, Pacing, Timers};
 struct Itself {
     socket: UdpSocket,
     address: SocketAddr,
+    /// Runs before each call with the number of calls before it.
+    before: fn(usize) -> io::Result<()>,
+    calls: AtomicUsize,
 }
 
 impl Outlet for Itself {
     type Flow = ();
 
     fn send(&self, (): &(), bytes: &[u8], segment_bytes: usize) -> io::Result<usize> {
+        (self.before)(self.calls.fetch_add(1, Ordering::Relaxed))?;
         let first = &bytes[..bytes.len().min(segment_bytes)];
         self.socket.send_to(first, self.address)
     }
@@ -26,10 +32,19 @@ impl Outlet for Itself {
 
 impl Itself {
     fn new() -> Self {
+        Self::with(|_| Ok(()))
+    }
+
+    fn with(before: fn(usize) -> io::Result<()>) -> Self {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let address = socket.local_addr().unwrap();
-        Self { socket, address }
+        Self {
+            socket,
+            address,
+            before,
+            calls: AtomicUsize::new(0),
+        }
     }
 
     /// The number of datagrams that have arrived since the last call.
@@ -39,8 +54,13 @@ impl Itself {
     }
 }
 
+/// A sender that hands the datagrams over one by one, even if it is late.
 fn sender<O: Outlet>(outlet: O, pacing: Pacing) -> Arc<PacedSender<O>> {
-    PacedSender::new(outlet, Some(pacing), Limits::default(), Timers::global())
+    let limits = Limits {
+        burst: 1,
+        ..Limits::default()
+    };
+    PacedSender::new(outlet, Some(pacing), limits, Timers::global())
 }
 
 fn rate(text: &str) -> Pacing {
@@ -67,4 +87,47 @@ async fn a_new_rate_ends_a_wait_at_the_former_one() {
         flush(&sender).await;
         assert_eq!(sender.outlet().arrivals(), 3);
     }
+}
+
+#[tokio::test]
+async fn an_outlet_may_panic() {
+    let panics = |call| match call {
+        1 => panic!("expected by the test"),
+        _ => Ok(()),
+    };
+    // On the timer thread: the second of three.
+    let sender = sender(Itself::with(panics), rate("10mbit"));
+    sender.try_send((), &[0; 3600], 1200).unwrap();
+    flush(&sender).await;
+    let counts = sender.counts();
+    assert_eq!((counts.sent, counts.dropped, counts.queued), (2, 1, 0));
+    sender.try_send((), &[0; 1200], 1200).unwrap_err();
+    sender.try_send((), &[0; 1200], 1200).unwrap();
+    flush(&sender).await;
+    assert_eq!(sender.outlet().arrivals(), 3);
+}
+
+#[tokio::test]
+async fn the_caller_sees_a_panic_of_its_own() {
+    let panics = |call| match call {
+        0 => panic!("expected by the test"),
+        _ => Ok(()),
+    };
+    let sender = sender(Itself::with(panics), rate("10mbit"));
+    let send = AssertUnwindSafe(|| sender.try_send((), &[0; 3600], 1200));
+    catch_unwind(send).unwrap_err();
+    flush(&sender).await;
+    assert_eq!(sender.outlet().arrivals(), 2);
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_repeated_counts_once() {
+    let blocks = |call| match call {
+        0 => Err(io::ErrorKind::WouldBlock.into()),
+        _ => Ok(()),
+    };
+    let sender = sender(Itself::with(blocks), rate(SLOW));
+    sender.try_send((), &[0; 1200], 1200).unwrap();
+    flush(&sender).await;
+    assert_eq!(sender.outlet().arrivals(), 1);
 }

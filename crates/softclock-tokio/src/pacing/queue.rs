@@ -28,8 +28,6 @@ pub(super) struct Group<F> {
     pub(super) flow: F,
     pub(super) bytes: Bytes,
     pub(super) segment_bytes: usize,
-    /// The sum of their costs.
-    pub(super) cost: u64,
 }
 
 impl<F: PartialEq + Clone> Queue<F> {
@@ -79,13 +77,13 @@ impl<F: PartialEq + Clone> Queue<F> {
     /// Takes the datagrams from the front that are allowed and can be sent by one call.
     pub(super) fn take(&mut self, allowance: &mut Allowance) -> Option<Group<F>> {
         let train = self.trains.front_mut()?;
-        let (mut length, mut number, mut cost) = (0, 0, 0);
+        let (mut length, mut number) = (0, 0);
         while number == 0 || (length < train.bytes.len() && number < MOST_SEGMENTS) {
             let next = train.segment_bytes.min(train.bytes.len() - length);
-            let Some(one) = allowance.take(next) else {
+            if !allowance.take(next) {
                 break;
-            };
-            (length, number, cost) = (length + next, number + 1, cost + one);
+            }
+            (length, number) = (length + next, number + 1);
         }
         if number == 0 {
             return None;
@@ -95,7 +93,6 @@ impl<F: PartialEq + Clone> Queue<F> {
             flow: train.flow.clone(),
             bytes: train.bytes.split_to(length).freeze(),
             segment_bytes: train.segment_bytes,
-            cost,
         };
         if train.bytes.is_empty() {
             self.trains.pop_front();
@@ -105,12 +102,25 @@ impl<F: PartialEq + Clone> Queue<F> {
 
     /// Puts datagrams that could not be sent back to the front, even if there is no room for them.
     pub(super) fn put_back(&mut self, group: Group<F>) {
-        self.datagrams += count(group.bytes.len(), group.segment_bytes);
+        self.datagrams += group.len();
         self.trains.push_front(Train {
             flow: group.flow,
             bytes: BytesMut::from(group.bytes),
             segment_bytes: group.segment_bytes,
         });
+    }
+}
+
+impl<F> Group<F> {
+    /// Returns the number of datagrams.
+    pub(super) fn len(&self) -> usize {
+        count(self.bytes.len(), self.segment_bytes)
+    }
+
+    /// Removes the first `bytes`, and returns the number of their datagrams.
+    pub(super) fn split_off(&mut self, bytes: usize) -> usize {
+        let first = self.bytes.split_to(bytes);
+        count(first.len(), self.segment_bytes)
     }
 }
 

@@ -86,8 +86,9 @@ impl Schedule {
         }
     }
 
-    /// Records that datagrams of this total cost were sent.
-    pub(super) fn on_sent(&mut self, now: Instant, units: u64) {
+    /// Records that datagrams with payloads of `bytes` in total were sent.
+    pub(super) fn on_sent(&mut self, now: Instant, bytes: usize, datagrams: usize) {
+        let units = self.plan.pace.cost(bytes, datagrams);
         self.clock.on_limited_bytes(now, units, self.plan.full);
     }
 
@@ -130,11 +131,12 @@ impl Plan {
 }
 
 impl Pace {
-    /// Returns the cost of a datagram with a payload of `bytes`: bytes on the IP layer, or 1.
-    pub(super) fn cost(self, bytes: usize) -> u64 {
+    /// Returns the cost of datagrams with payloads of `bytes` in total: bytes on the IP layer, or their number.
+    pub(super) fn cost(self, bytes: usize, datagrams: usize) -> u64 {
+        let datagrams = datagrams as u64;
         match self {
-            Self::Bits(_) => bytes as u64 + HEADER_BYTES,
-            Self::Datagrams(_) => 1,
+            Self::Bits(_) => bytes as u64 + datagrams * HEADER_BYTES,
+            Self::Datagrams(_) => datagrams,
         }
     }
 
@@ -157,16 +159,16 @@ impl Allowance {
         }
     }
 
-    /// Takes a datagram with a payload of `bytes` if it is allowed, and returns its cost.
-    pub(super) fn take(&mut self, bytes: usize) -> Option<u64> {
-        let cost = self.pace.map_or(0, |pace| pace.cost(bytes));
+    /// Takes a datagram with a payload of `bytes`. Returns false if it is not allowed.
+    pub(super) fn take(&mut self, bytes: usize) -> bool {
+        let cost = self.pace.map_or(0, |pace| pace.cost(bytes, 1));
         if self.datagrams == 0 || (cost > self.units && !self.is_whole) {
-            return None;
+            return false;
         }
         self.datagrams -= 1;
         self.units = self.units.saturating_sub(cost);
         self.is_whole = false;
-        Some(cost)
+        true
     }
 }
 
@@ -204,12 +206,12 @@ mod tests {
 
     /// Takes datagrams of `bytes` until no more are allowed, and records them. Returns their number.
     fn send(schedule: &mut Schedule, now: Instant, bytes: usize) -> u32 {
-        let (mut allowance, mut number, mut units) = (schedule.due(now), 0, 0);
-        while let Some(cost) = allowance.take(bytes) {
-            (number, units) = (number + 1, units + cost);
+        let (mut allowance, mut number) = (schedule.due(now), 0);
+        while allowance.take(bytes) {
+            number += 1;
         }
-        schedule.on_sent(now, units);
-        number
+        schedule.on_sent(now, number * bytes, number);
+        number as u32
     }
 
     #[test]
@@ -276,7 +278,7 @@ mod tests {
                 // Without the last transmission: it may take its time after now.
                 let allowed = Rate::from_bps(100_000_000).unwrap().bytes_in(now.since(us(0)));
                 prop_assert!(cost <= allowed + FULL_BYTES, "{cost} of {allowed}");
-                cost += u64::from(sent) * mbit(100).cost(bytes);
+                cost += mbit(100).cost(sent as usize * bytes, sent as usize);
                 if ends {
                     schedule.end();
                 }

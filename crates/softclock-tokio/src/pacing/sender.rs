@@ -26,6 +26,10 @@ pub trait Outlet: Send + Sync + 'static {
     ///
     /// # Errors
     /// `WouldBlock` if the socket takes no datagram now. After another error the datagrams are dropped.
+    ///
+    /// # Panics
+    /// After a panic the datagrams are dropped, the next call that sends returns an error, and the timer thread goes on
+    /// with the others. [`PacedSender::try_send`] passes on a panic within it.
     fn send(&self, flow: &Self::Flow, bytes: &[u8], segment_bytes: usize) -> io::Result<usize>;
 }
 
@@ -218,17 +222,18 @@ impl<O: Outlet> PacedSender<O> {
         }
     }
 
-    /// Sends what is due, and sets the timer if datagrams are left. Called by the one thread that has set `is_running`,
+    /// Sends the datagrams that are due, and sets the timer if datagrams are left. Called by the one thread that has set `is_running`,
     /// and by the timer.
     fn send_due(self: &Arc<Self>) {
         let mut allowance = Allowance::default();
         loop {
             let mut state = self.lock();
-            match state.next_step(now(), &mut allowance, self.limits) {
+            let now = now();
+            match state.next_step(now, &mut allowance, self.limits) {
                 Step::Send(group) => {
                     // Without the lock: other threads add to the queue meanwhile.
                     drop(state);
-                    if let Some(retry) = self.send(group) {
+                    if let Some(retry) = self.send(now, group) {
                         self.set_timer(&mut self.lock(), retry);
                         break;
                     }
@@ -248,33 +253,54 @@ impl<O: Outlet> PacedSender<O> {
         state.timer = Some(self.timers.run_at(at, self.clone()));
     }
 
-    /// Sends a group. Returns the time of the next attempt if the socket takes no more.
-    fn send(&self, mut group: Group<O::Flow>) -> Option<Instant> {
+    /// Sends a group that is due at `at`. Returns the time of the next attempt if the socket takes no more.
+    fn send(self: &Arc<Self>, at: Instant, mut group: Group<O::Flow>) -> Option<Instant> {
+        let bytes = group.bytes.len();
         loop {
-            let sent = self
-                .outlet
-                .send(&group.flow, &group.bytes, group.segment_bytes);
+            let sent = self.call(at, bytes, &group);
             let mut state = self.lock();
             match sent {
                 Ok(length) if length >= group.bytes.len() => {
-                    state.on_sent(count(group.bytes.len(), group.segment_bytes));
+                    state.on_sent(group.len());
+                    state.charge(at, bytes, group.segment_bytes);
                     return None;
                 }
-                Ok(length @ 1..) => {
-                    let sent = group.bytes.split_to(length);
-                    state.on_sent(count(sent.len(), group.segment_bytes));
+                Ok(length @ 1..) => state.on_sent(group.split_off(length)),
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    state.on_failed(&group, error);
+                    state.charge(at, bytes, group.segment_bytes);
+                    return None;
                 }
-                Ok(0) => return Some(state.on_blocked(now(), group)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                // Those that were not sent are charged when they are.
+                Ok(0) | Err(_) => {
+                    let sent = bytes - group.bytes.len();
+                    if sent > 0 {
+                        state.charge(at, sent, group.segment_bytes);
+                    }
                     return Some(state.on_blocked(now(), group));
-                }
-                Err(error) => {
-                    state.on_dropped(&group);
-                    state.error = Some(error);
-                    return None;
                 }
             }
         }
+    }
+
+    /// Calls the outlet with the rest of a group of `bytes`. If it panics, the timer goes on with the datagrams that wait.
+    fn call(
+        self: &Arc<Self>,
+        at: Instant,
+        bytes: usize,
+        group: &Group<O::Flow>,
+    ) -> io::Result<usize> {
+        let panicked = Panicked {
+            sender: self,
+            at,
+            bytes,
+            group,
+        };
+        let sent = self
+            .outlet
+            .send(&group.flow, &group.bytes, group.segment_bytes);
+        mem::forget(panicked);
+        sent
     }
 
     /// Wakes the tasks that have waited for the present state.
@@ -293,6 +319,24 @@ impl<O: Outlet> PacedSender<O> {
 
     fn lock(&self) -> MutexGuard<'_, State<O::Flow>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Lets the sender go on when it is dropped, which is when the outlet has panicked.
+struct Panicked<'a, O: Outlet> {
+    sender: &'a Arc<PacedSender<O>>,
+    at: Instant,
+    bytes: usize,
+    group: &'a Group<O::Flow>,
+}
+
+impl<O: Outlet> Drop for Panicked<'_, O> {
+    fn drop(&mut self) {
+        let mut state = self.sender.lock();
+        state.on_failed(self.group, io::Error::other("the outlet has panicked"));
+        state.charge(self.at, self.bytes, self.group.segment_bytes);
+        // The run of the timer ends an empty queue, too: it wakes the tasks that wait for the end.
+        self.sender.set_timer(&mut state, now());
     }
 }
 
@@ -321,9 +365,6 @@ impl<F: Clone + PartialEq> State<F> {
     fn next_step(&mut self, now: Instant, allowance: &mut Allowance, limits: Limits) -> Step<F> {
         loop {
             if let Some(group) = self.queue.take(allowance) {
-                if let Some(schedule) = &mut self.schedule {
-                    schedule.on_sent(now, group.cost);
-                }
                 return Step::Send(group);
             }
             if self.queue.is_empty() {
@@ -353,6 +394,20 @@ impl<F: Clone + PartialEq> State<F> {
         self.counts.calls += 1;
     }
 
+    /// Drops datagrams that cannot be sent.
+    fn on_failed(&mut self, group: &Group<F>, error: io::Error) {
+        self.on_dropped(group);
+        self.error = Some(error);
+    }
+
+    /// Counts datagrams for the rate: those that were sent, and those that failed, so that a socket that always fails does
+    /// not empty the queue at once.
+    fn charge(&mut self, at: Instant, bytes: usize, segment_bytes: usize) {
+        if let Some(schedule) = &mut self.schedule {
+            schedule.on_sent(at, bytes, count(bytes, segment_bytes));
+        }
+    }
+
     /// Keeps the datagrams that the socket has not taken, if it has taken others lately. Returns the time of the next
     /// attempt.
     fn on_blocked(&mut self, now: Instant, group: Group<F>) -> Instant {
@@ -366,7 +421,7 @@ impl<F: Clone + PartialEq> State<F> {
     }
 
     fn on_dropped(&mut self, group: &Group<F>) {
-        self.counts.dropped += count(group.bytes.len(), group.segment_bytes) as u64;
+        self.counts.dropped += group.len() as u64;
     }
 }
 

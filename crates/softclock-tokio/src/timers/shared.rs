@@ -18,7 +18,7 @@ use super::now;
 
 /// Work that runs on the timer thread. It must not block.
 pub(crate) trait Scheduled: Send + Sync {
-    /// Does what is due.
+    /// Does the work that is due.
     fn run(self: Arc<Self>);
 }
 
