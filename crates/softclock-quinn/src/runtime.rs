@@ -1,8 +1,10 @@
 //! quinn's tasks, timers and sockets on a softclock runtime.
 //!
-//! - `socket`: a UDP socket that quinn may share between threads, and the runtime's registration of it.
+//! - `socket`: a UDP socket that quinn may share between threads.
+//! - `registration`: the runtime's registration of it, which is given back with the socket or the runtime.
 //! - `timer`: soft timers for quinn.
 
+mod registration;
 mod socket;
 mod timer;
 
@@ -83,8 +85,8 @@ impl Runtime for SoftclockRuntime {
 
     fn wrap_udp_socket(&self, socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
         if thread::current().id() != self.thread {
-            return Err(io::Error::other(socket::WRONG_THREAD));
+            return Err(io::Error::other(registration::WRONG_THREAD));
         }
-        Ok(Arc::new(socket::Socket::new(socket, self.remote.clone())?))
+        Ok(Arc::new(socket::Socket::new(socket)?))
     }
 }

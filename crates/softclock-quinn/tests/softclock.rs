@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use quinn::{Endpoint, EndpointConfig, ServerConfig};
+use quinn::{Endpoint, EndpointConfig, Runtime, ServerConfig};
 use softclock_quinn::{Pacing, SoftclockRuntime, paced};
 use support::{NAME, configs, cubic, fetch, serve};
 
@@ -113,9 +113,30 @@ fn the_runtime_ends_before_connections_and_endpoints() {
     let address = server.local_addr().unwrap();
     drop(connection);
     drop((client, quinn));
-    // Dropped by another thread: the registration stays until this thread ends.
+    // The thread may have another runtime, though the endpoint has not been dropped.
+    drop(softclock::Runtime::new().unwrap());
     thread::spawn(move || drop(server)).join().unwrap();
-    assert_ne!(address.port(), 0);
+    UdpSocket::bind(address).expect("the address is free");
+}
+
+#[test]
+fn a_socket_is_closed_though_the_mailbox_is_full() {
+    let runtime = softclock::Runtime::new().unwrap();
+    let quinn = SoftclockRuntime::new(&runtime);
+    let remote = runtime.remote();
+    runtime.block_on(async {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = quinn.wrap_udp_socket(socket).unwrap();
+        let address = socket.local_addr().unwrap();
+        // No turn of the runtime passes meanwhile.
+        let other = thread::spawn(move || {
+            while remote.post(|| {}).is_ok() {}
+            drop(socket);
+        });
+        other.join().unwrap();
+        softclock::sleep(Duration::from_millis(1)).await;
+        UdpSocket::bind(address).expect("the address is free");
+    });
 }
 
 #[test]
