@@ -184,19 +184,20 @@ impl Outlet for Socket {
 
     fn send(&self, peer: &Self::Flow, bytes: &[u8], segment_bytes: usize) -> io::Result<usize> {
         let fd = self.socket.as_fd();
-        let is_joined = bytes.len() > segment_bytes;
-        if is_joined
-            && self.joins.load(Ordering::Relaxed)
-            && let Ok(size) = u16::try_from(segment_bytes)
-        {
-            match udp::send_segments(fd, bytes, size, *peer) {
-                Err(error) if udp::is_without_segments(&error) => {
-                    self.joins.store(false, Ordering::Relaxed);
-                }
-                result => return result,
+        let is_joined = bytes.len() > segment_bytes && self.joins.load(Ordering::Relaxed);
+        let Some(size) = u16::try_from(segment_bytes).ok().filter(|_| is_joined) else {
+            return send_each(fd, bytes, segment_bytes, *peer);
+        };
+        match udp::send_segments(fd, bytes, size, *peer) {
+            Err(error) if udp::is_without_segments(&error) => {
+                // The error may have another cause, which occurs again.
+                let sent = send_each(fd, bytes, segment_bytes, *peer)?;
+                let joins = udp::exceeds_mtu(&error);
+                self.joins.store(joins, Ordering::Relaxed);
+                Ok(sent)
             }
+            result => result,
         }
-        send_each(fd, bytes, segment_bytes, *peer)
     }
 }
 

@@ -11,6 +11,7 @@ use softclock_core::Instant;
 use softclock_linux::clock::ThreadClock;
 use softclock_linux::socket::local_addr;
 use softclock_linux::socket::udp::{self, BindOptions, RecvBatch};
+use softclock_testing::lab::Namespace;
 use softclock_tokio::{Limits, Pacing, Timers, UdpSocket};
 
 const MS: Duration = Duration::from_millis(1);
@@ -42,7 +43,7 @@ impl Receiver {
 }
 
 fn receive(socket: BorrowedFd<'_>) -> Vec<Arrival> {
-    let (clock, mut batch) = (ThreadClock::monotonic(), RecvBatch::new(64, 2000));
+    let (clock, mut batch) = (ThreadClock::monotonic(), RecvBatch::new(64, 4000));
     let mut arrivals = Vec::new();
     loop {
         match udp::recv_batch(socket, &mut batch, &clock) {
@@ -77,6 +78,11 @@ fn most_within(arrivals: &[Arrival], window: Duration) -> usize {
 
 fn rate(text: &str) -> Pacing {
     Pacing::of_rate(text.parse().unwrap())
+}
+
+fn current_thread() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap()
 }
 
 async fn paced(pacing: Pacing) -> UdpSocket {
@@ -151,6 +157,36 @@ async fn datagrams_are_joined_where_the_rate_is_high() {
             .iter()
             .all(|&(_, length, byte)| (length, byte) == (1200, 7))
     );
+}
+
+#[test]
+fn datagrams_longer_than_the_mtu_are_fragmented() {
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    namespace.run("ip link set lo mtu 1500 up").unwrap();
+    let send = || {
+        let (receiver, runtime) = (Receiver::start(), current_thread());
+        let counts = runtime.block_on(async {
+            // Up to four are joined.
+            let per_second = NonZeroU32::new(100_000).unwrap();
+            let sender = paced(Pacing::of_datagrams(per_second)).await;
+            for bytes in [3000, 1200] {
+                for _ in 0..16 {
+                    let datagram = vec![7; bytes];
+                    sender.send_to(&datagram, receiver.address).await.unwrap();
+                }
+            }
+            sender.flush().await;
+            sender.counts()
+        });
+        assert_eq!((counts.sent, counts.dropped), (32, 0));
+        let arrivals = receiver.end();
+        let long = arrivals.iter().filter(|(_, length, _)| *length == 3000);
+        assert_eq!((long.count(), arrivals.len()), (16, 32));
+    };
+    namespace.inside(send).unwrap();
 }
 
 #[tokio::test]
@@ -230,10 +266,7 @@ async fn what_waits_is_sent_after_the_socket_was_dropped() {
 #[test]
 fn what_waits_is_sent_after_the_runtime_has_ended() {
     let receiver = Receiver::start();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let runtime = current_thread();
     let sender = runtime.block_on(async {
         let sender = paced(rate("5mbit")).await;
         for i in 0..10 {

@@ -81,9 +81,9 @@ pub fn send(fd: BorrowedFd<'_>, datagram: &[u8]) -> io::Result<usize> {
 ///
 /// Sends to `peer`, or to the connected peer if it is `None`. Returns the number of bytes sent, which is all of them.
 ///
-/// Fails with `InvalidInput`, `Unsupported` or EIO if the kernel is older than 4.18, if the device cannot compute
-/// checksums, and if segments exceed the path's MTU. Check with [`is_without_segments`], and send single datagrams
-/// then.
+/// Fails with EMSGSIZE (EINVAL in older kernels) if segments exceed the path's MTU; with EINVAL or `Unsupported` if the
+/// kernel is older than 4.18; and with EIO if the device cannot compute checksums. Check with [`is_without_segments`], and
+/// send single datagrams then.
 pub fn send_segments(
     fd: BorrowedFd<'_>,
     bytes: &[u8],
@@ -124,12 +124,22 @@ pub fn send_segments(
 }
 
 /// Returns whether [`send_segments`] failed because segmentation is not available for these datagrams, so that they
-/// have to be sent one by one.
+/// have to be sent one by one. If the first of them fails, too, the error has another cause.
 pub fn is_without_segments(error: &io::Error) -> bool {
-    let errors = [libc::EIO, libc::EINVAL, libc::EOPNOTSUPP, libc::ENOPROTOOPT];
+    let errors = [libc::EIO, libc::EOPNOTSUPP, libc::ENOPROTOOPT];
+    exceeds_mtu(error) || is_one_of(error, &errors)
+}
+
+/// Returns whether [`send_segments`] may have failed because segments exceed the path's MTU. Shorter datagrams, and those
+/// to other peers, can still be joined.
+pub fn exceeds_mtu(error: &io::Error) -> bool {
+    is_one_of(error, &[libc::EMSGSIZE, libc::EINVAL])
+}
+
+fn is_one_of(error: &io::Error, codes: &[i32]) -> bool {
     error
         .raw_os_error()
-        .is_some_and(|error| errors.contains(&error))
+        .is_some_and(|code| codes.contains(&code))
 }
 
 /// A buffer for one control message, aligned for its header.

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use softclock::net::{BindOptions, Ecn, RecvBatch, RecvOptions, Transmit, UdpSocket};
+use softclock_testing::lab::Namespace;
 
 use super::{IS_KERNEL, IS_STACK, PACING, paced, settled};
 
@@ -46,6 +47,34 @@ pub(super) async fn trains_of_datagrams_keep_their_bounds(address: SocketAddr) {
     }
     let error = one.send_train(&[7], 0, None).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
+}
+
+#[test]
+fn trains_of_datagrams_longer_than_the_mtu_are_fragmented() {
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    namespace.run("ip link set lo mtu 1500 up").unwrap();
+    let send = || {
+        softclock::Runtime::new().unwrap().block_on(async {
+            let address = ([127, 0, 0, 1], 0);
+            let (one, two) = (
+                UdpSocket::bind(address).unwrap(),
+                UdpSocket::bind(address).unwrap(),
+            );
+            let there = two.local_addr().unwrap();
+            let bytes = [7; 5 * 3_000];
+            one.send_train(&bytes, 3_000, Some(there)).await.unwrap();
+            let batch = [Transmit::to(there, &bytes[..3_000]); 5];
+            assert_eq!(one.send_batch(&batch).await.unwrap(), 5);
+            for _ in 0..10 {
+                let mut buffer = [0; 4_000];
+                assert_eq!(two.recv_from(&mut buffer).await.unwrap().0, 3_000);
+            }
+        });
+    };
+    namespace.inside(send).unwrap();
 }
 
 pub(super) async fn an_unreachable_peer_is_told_once(address: SocketAddr) {

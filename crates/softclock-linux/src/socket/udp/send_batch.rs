@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::control::Control;
-use super::{Ecn, MOST_SEGMENTS, is_without_segments, raw_address};
+use super::{Ecn, MOST_SEGMENTS, exceeds_mtu, is_without_segments, raw_address};
 
 /// A datagram to send.
 ///
@@ -67,7 +67,8 @@ impl<'a> Transmit<'a> {
 ///
 /// Consecutive datagrams that differ in their payloads only are joined while `joins` is set, if all but the last have
 /// the same length: the kernel's network stack handles them as one. If the kernel or the device cannot do that, `joins`
-/// is cleared, and they are sent one by one.
+/// is cleared, and they are sent one by one. Datagrams that exceed the path's MTU are sent one by one, too, and `joins`
+/// stays set for others: they cost a failing call for each batch.
 pub fn send_batch(
     fd: BorrowedFd<'_>,
     batch: &[Transmit<'_>],
@@ -81,7 +82,7 @@ pub fn send_batch(
         Err(error) if joins.get() && joined(batch) > 1 && is_without_segments(&error) => {
             // The error may have another cause, which occurs again.
             let sent = send_messages(fd, batch, dscp, false)?;
-            joins.set(false);
+            joins.set(exceeds_mtu(&error));
             Ok(sent)
         }
         sent => sent,

@@ -20,6 +20,14 @@ pub(crate) struct DatagramPacing {
     cuts: Cell<bool>,
 }
 
+/// The datagrams of a train.
+#[derive(Clone, Copy)]
+pub(crate) struct TrainShape {
+    pub(crate) segment_bytes: usize,
+    /// Whether they may be joined on the path of this train.
+    pub(crate) is_joined: bool,
+}
+
 impl DatagramPacing {
     pub(crate) fn new() -> Self {
         Self {
@@ -44,15 +52,15 @@ impl DatagramPacing {
         &self.cuts
     }
 
-    /// Returns the bytes of the next batch, in datagrams of `segment` bytes, and the time to send it.
-    pub(crate) fn next_batch(&self, runtime: &Inner, segment: usize) -> (usize, Instant) {
+    /// Returns the bytes of the next batch, and the time to send it.
+    pub(crate) fn next_batch(&self, runtime: &Inner, shape: TrainShape) -> (usize, Instant) {
         let now = runtime.clock.now();
         let Some(pacing) = self.pacing.get() else {
             self.clocked.set((None, self.clocked.get().1));
-            return (self.whole_segments(MOST_BATCH, segment), now);
+            return (self.whole_segments(MOST_BATCH, shape), now);
         };
         let piece = pacing.piece(Estimator::of(runtime).trigger_interval(runtime, now));
-        let batch = self.whole_segments(piece, segment);
+        let batch = self.whole_segments(piece, shape);
         let mut clock = self.clock.borrow_mut();
         let (before, former) = self.clocked.replace((Some(pacing), batch));
         // Setting the clock takes divisions, and the batch seldom changes.
@@ -63,7 +71,7 @@ impl DatagramPacing {
     }
 
     /// Returns the bytes to send once a batch is due: more than the batch if the train is late by more.
-    pub(crate) fn due(&self, runtime: &Inner, batch: usize, segment: usize) -> usize {
+    pub(crate) fn due(&self, runtime: &Inner, batch: usize, shape: TrainShape) -> usize {
         let now = runtime.clock.now();
         let batches = match self.pacing.get() {
             Some(_) => self.clock.borrow().due(now),
@@ -71,7 +79,7 @@ impl DatagramPacing {
         };
         let batches = usize::try_from(batches).unwrap_or(usize::MAX);
         let due = batch.saturating_mul(batches).min(MOST_BATCH);
-        self.whole_segments(due, segment).max(batch)
+        self.whole_segments(due, shape).max(batch)
     }
 
     pub(crate) fn on_sent(&self, runtime: &Inner, sent: usize, batch: usize) {
@@ -87,8 +95,9 @@ impl DatagramPacing {
         self.clock.borrow_mut().end();
     }
 
-    fn whole_segments(&self, bytes: usize, segment: usize) -> usize {
-        let most = match self.cuts.get() {
+    fn whole_segments(&self, bytes: usize, shape: TrainShape) -> usize {
+        let segment = shape.segment_bytes;
+        let most = match self.cuts.get() && shape.is_joined {
             true => (MOST_BATCH / segment).clamp(1, MOST_SEGMENTS),
             false => 1,
         };
@@ -106,11 +115,19 @@ mod tests {
     #[test]
     fn batches_are_whole_segments() {
         let pacing = DatagramPacing::new();
-        assert_eq!(pacing.whole_segments(5_000, 1_472), 3 * 1_472);
-        assert_eq!(pacing.whole_segments(100, 1_472), 1_472);
-        assert_eq!(pacing.whole_segments(MOST_BATCH, 1_472), 44 * 1_472);
-        assert_eq!(pacing.whole_segments(MOST_BATCH, 100), 64 * 100);
+        let batch = |limit, segment_bytes, is_joined| {
+            let shape = TrainShape {
+                segment_bytes,
+                is_joined,
+            };
+            pacing.whole_segments(limit, shape)
+        };
+        assert_eq!(batch(5_000, 1_472, true), 3 * 1_472);
+        assert_eq!(batch(5_000, 1_472, false), 1_472);
+        assert_eq!(batch(100, 1_472, true), 1_472);
+        assert_eq!(batch(MOST_BATCH, 1_472, true), 44 * 1_472);
+        assert_eq!(batch(MOST_BATCH, 100, true), 64 * 100);
         pacing.on_uncut();
-        assert_eq!(pacing.whole_segments(5_000, 1_472), 1_472);
+        assert_eq!(batch(5_000, 1_472, true), 1_472);
     }
 }

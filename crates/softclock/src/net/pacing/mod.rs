@@ -43,7 +43,7 @@ use softclock_core::{Instant, Rate};
 use crate::runtime::inner::{Inner, allowance};
 use crate::runtime::soft_events::Transmit;
 
-pub(crate) use datagrams::DatagramPacing;
+pub(crate) use datagrams::{DatagramPacing, TrainShape};
 pub(super) use estimator::Estimator;
 pub(crate) use handle::StreamPacing;
 pub(crate) use paced::Paced;

@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use softclock_linux::socket;
 
 use super::UdpSocket;
-use crate::net::pacing::Pacing;
+use crate::net::pacing::{Pacing, TrainShape};
 use crate::runtime::inner::allowance;
 
 impl UdpSocket {
@@ -46,9 +46,13 @@ impl UdpSocket {
         }
         let runtime = self.io.runtime();
         let mut rest = bytes;
+        let mut shape = TrainShape {
+            segment_bytes: segment_bytes.into(),
+            is_joined: true,
+        };
         while !rest.is_empty() {
             let batch = loop {
-                let (batch, at) = self.pacing.next_batch(runtime, segment_bytes.into());
+                let (batch, at) = self.pacing.next_batch(runtime, shape);
                 if at <= crate::now() {
                     break batch;
                 }
@@ -56,24 +60,30 @@ impl UdpSocket {
                 crate::sleep_until(at).await;
             };
             // If the train is late by more than a batch, several batches are sent together.
-            let due = self.pacing.due(runtime, batch, segment_bytes.into());
+            let due = self.pacing.due(runtime, batch, shape);
             let now = &rest[..rest.len().min(due)];
             let segment = Some(segment_bytes);
-            match poll_fn(|cx| self.io.poll_send_datagrams(cx, now, segment, peer)).await {
-                Ok(sent) => {
-                    self.pacing.on_sent(runtime, sent, batch);
-                    rest = &rest[sent..];
-                }
-                // A device without segmentation fails the call before anything is sent: repeat it one datagram at a
-                // time.
+            let sent = match poll_fn(|cx| self.io.poll_send_datagrams(cx, now, segment, peer)).await
+            {
+                // Without segmentation the call fails before anything is sent.
                 Err(error)
-                    if now.len() > segment_bytes.into()
+                    if now.len() > shape.segment_bytes
                         && socket::udp::is_without_segments(&error) =>
                 {
-                    self.pacing.on_uncut();
+                    let first = &now[..shape.segment_bytes];
+                    // The error may have another cause, which occurs again.
+                    let sent = poll_fn(|cx| self.io.poll_send_datagrams(cx, first, None, peer));
+                    let sent = sent.await?;
+                    shape.is_joined = false;
+                    if !socket::udp::exceeds_mtu(&error) {
+                        self.pacing.on_uncut();
+                    }
+                    sent
                 }
-                Err(error) => return Err(error),
-            }
+                sent => sent?,
+            };
+            self.pacing.on_sent(runtime, sent, batch);
+            rest = &rest[sent..];
         }
         self.pacing.end();
         Ok(())

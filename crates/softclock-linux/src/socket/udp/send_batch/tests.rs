@@ -3,10 +3,11 @@
 use std::os::fd::{AsFd, OwnedFd};
 
 use proptest::prelude::*;
+use softclock_testing::lab::Namespace;
 
 use super::super::super::common::testing::{loopbacks, until_readable};
 use super::super::super::{local_addr, set_dscp};
-use super::super::{BindOptions, RecvBatch, RecvOptions, bind, connect, recv_batch};
+use super::super::{BindOptions, RecvBatch, RecvOptions, bind, connect, recv_batch, send_segments};
 use super::*;
 use crate::clock::ThreadClock;
 
@@ -37,7 +38,7 @@ fn send_all(fd: &OwnedFd, batch: &[Transmit<'_>], joins: &Cell<bool>) -> usize {
 
 fn receive(fd: &OwnedFd, count: usize) -> Vec<(Vec<u8>, SocketAddr, Option<Ecn>)> {
     let clock = ThreadClock::new();
-    let mut batch = RecvBatch::new(64, 2_000);
+    let mut batch = RecvBatch::new(64, 4_000);
     let mut received = Vec::new();
     while received.len() < count {
         until_readable(fd.as_fd());
@@ -110,6 +111,32 @@ fn each_datagram_has_its_own_facts() {
         assert_eq!(seen, [Some(Ecn::Ect0), Some(Ecn::NotEct)]);
         assert_eq!(receive(&two, 1)[0].2, Some(Ecn::Ce));
     }
+}
+
+#[test]
+fn datagrams_longer_than_the_mtu_are_fragmented() {
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    namespace.run("ip link set lo mtu 1500 up").unwrap();
+    let send = || {
+        let address = SocketAddr::from(([127, 0, 0, 1], 0));
+        let ((here, _), (there, to)) = (socket(address), socket(address));
+        let error = send_segments(here.as_fd(), &[7; 6_000], 3_000, Some(to)).unwrap_err();
+        assert!(
+            is_without_segments(&error) && exceeds_mtu(&error),
+            "{error}"
+        );
+        let joins = Cell::new(true);
+        assert_eq!(
+            send_all(&here, &[Transmit::to(to, &[7; 3_000]); 5], &joins),
+            1
+        );
+        assert_eq!(receive(&there, 5).len(), 5);
+        assert!(joins.get(), "shorter ones can be joined");
+    };
+    namespace.inside(send).unwrap();
 }
 
 #[test]
