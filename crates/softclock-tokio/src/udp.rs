@@ -59,6 +59,9 @@ impl UdpSocket {
     ///
     /// # Panics
     /// Outside a runtime of tokio, and if the [timer thread](Timers::global) cannot be started.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped leaves no socket.
     pub async fn bind(address: impl ToSocketAddrs, pacing: Pacing) -> io::Result<Self> {
         let socket = tokio::net::UdpSocket::bind(address).await?;
         Ok(Self::new(socket, pacing, Timers::global()))
@@ -79,6 +82,9 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Those of `connect(2)`, and of resolving the address.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready may have connected the socket to an address that the name resolves to.
     pub async fn connect(&self, peer: impl ToSocketAddrs) -> io::Result<()> {
         self.get_ref().connect(peer).await
     }
@@ -98,6 +104,9 @@ impl UdpSocket {
     ///
     /// # Errors
     /// As for `send_to`. A socket that is not connected reports ENOTCONN or EDESTADDRREQ at the next call.
+    ///
+    /// # Cancel safety
+    /// As for `send_to`.
     pub async fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         self.queue(bytes, None).await
     }
@@ -110,7 +119,10 @@ impl UdpSocket {
         self.try_queue(bytes, Some(peer))
     }
 
-    /// Waits until all queued datagrams have been sent.
+    /// Waits until all queued datagrams have been sent or dropped, also those that other tasks queue meanwhile.
+    ///
+    /// # Cancel safety
+    /// Dropping the future only ends the wait: the datagrams are still sent.
     pub async fn flush(&self) {
         poll_fn(|cx| self.sender.poll_flushed(cx)).await;
     }
@@ -119,6 +131,9 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Those of `recvfrom(2)`.
+    ///
+    /// # Cancel safety
+    /// A future that is dropped before it is ready has received nothing.
     pub async fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         self.get_ref().recv_from(buffer).await
     }
@@ -127,6 +142,9 @@ impl UdpSocket {
     ///
     /// # Errors
     /// Those of `recv(2)`.
+    ///
+    /// # Cancel safety
+    /// As for [`recv_from`](Self::recv_from).
     pub async fn recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         self.get_ref().recv(buffer).await
     }
