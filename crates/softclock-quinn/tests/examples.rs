@@ -13,4 +13,6 @@ fn a_megabyte_takes_its_time() {
     let ms: u64 = ms.and_then(|ms| ms.parse().ok()).expect("the time");
     // 160 ms of payload at this rate.
     assert!(ms > 150, "{output}");
+    let source = include_str!("../examples/paced_quic.rs");
+    assert!(source.lines().count() < 40, "the example is short");
 }

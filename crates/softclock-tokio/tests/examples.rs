@@ -8,6 +8,8 @@ use softclock_testing::example;
 fn frames_are_spread() {
     let output = run("frames", &[]);
     assert!(output.starts_with("500 datagrams, gaps "), "{output}");
+    let source = include_str!("../examples/frames.rs");
+    assert!(source.lines().count() < 40, "the example is short");
 }
 
 #[test]
