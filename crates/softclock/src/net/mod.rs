@@ -42,6 +42,7 @@ mod options;
 pub(crate) mod pacing;
 mod registration;
 pub mod relay;
+mod sending;
 pub mod stack;
 mod stream;
 mod udp;

@@ -7,6 +7,21 @@ mod listener;
 mod tcp;
 mod udp;
 
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use super::kernel::Kernel;
+use super::options::unsupported;
+
 pub(crate) use listener::ListenerIo;
 pub(crate) use tcp::TcpIo;
 pub(crate) use udp::UdpIo;
+
+/// Returns the size of a buffer of the kernel's socket; `Unsupported` without one.
+pub(crate) fn buffer_bytes(
+    kernel: Option<&Kernel>,
+    read: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
+) -> io::Result<usize> {
+    let kernel = kernel.ok_or_else(|| unsupported("buffer of a size of its own"))?;
+    kernel.call(read)
+}

@@ -14,6 +14,7 @@ use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch, RecvOp
 use super::{Network, Queue};
 use crate::net::options::{UdpOption, check_dscp};
 use crate::net::registration::Registration;
+use crate::net::sending::send_each;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
@@ -222,15 +223,11 @@ impl MemoryUdp {
     }
 
     fn send_batch(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
-        for (sent, datagram) in batch.iter().enumerate() {
-            match self.receiver(datagram.destination) {
-                Ok(peer) => self.put(datagram, None, peer),
-                // The error occurs again in the next call.
-                Err(_) if sent > 0 => return Ok(sent),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(batch.len())
+        send_each(batch, |datagram| {
+            let peer = self.receiver(datagram.destination)?;
+            self.put(datagram, None, peer);
+            Ok(())
+        })
     }
 
     fn receiver(&self, peer: Option<SocketAddr>) -> io::Result<SocketAddr> {

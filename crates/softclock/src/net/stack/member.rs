@@ -20,6 +20,7 @@ use super::share::StackShare;
 use super::shared::{Change, NotSent, Shared, SharedSocket};
 use super::udp::{network_error, reuse_error, seen, send_error, with_ecn, with_option};
 use crate::net::options::UdpOption;
+use crate::net::sending::{send_each, send_segments};
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
@@ -253,24 +254,15 @@ impl MemberUdp {
         peer: Option<SocketAddr>,
     ) -> Poll<io::Result<usize>> {
         ready!(self.runtime.poll_allowance(cx));
-        let segment = segment_bytes.map_or(bytes.len(), usize::from).max(1);
-        let mut sent = 0;
-        let result = loop {
-            let end = bytes.len().min(sent + segment);
-            let mut datagram = Transmit::to_peer(&bytes[sent..end]);
+        // Only a call that sends nothing waits for room.
+        let mut cx = Some(cx);
+        let sent = send_segments(bytes, segment_bytes, |segment| {
+            let mut datagram = Transmit::to_peer(segment);
             datagram.destination = peer;
-            match self.send(&datagram, Some(cx)) {
-                Ok(()) => sent = end,
-                Err(SendError::Full) if sent > 0 => break Poll::Ready(Ok(sent)),
-                Err(SendError::Full) => break Poll::Pending,
-                Err(error) => break Poll::Ready(Err(send_error(error))),
-            }
-            if sent == bytes.len() {
-                break Poll::Ready(Ok(sent));
-            }
-        };
+            self.send(&datagram, cx.take())
+        });
         self.runtime.trigger(TriggerState::Send);
-        result
+        Self::sent(sent)
     }
 
     pub(crate) fn try_send_datagram(
@@ -291,36 +283,24 @@ impl MemberUdp {
         batch: &[Transmit<'_>],
     ) -> Poll<io::Result<usize>> {
         ready!(self.runtime.poll_allowance(cx));
-        let sent = match self.send_batch(batch, Some(cx)) {
-            Err(SendError::Full) => Poll::Pending,
-            sent => Poll::Ready(sent.map_err(send_error)),
-        };
+        let mut cx = Some(cx);
+        let sent = send_each(batch, |datagram| self.send(datagram, cx.take()));
         self.runtime.trigger(TriggerState::Send);
-        sent
+        Self::sent(sent)
     }
 
     pub(crate) fn try_send_batch(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
-        let sent = self.send_batch(batch, None);
+        let sent = send_each(batch, |datagram| self.send(datagram, None));
         self.runtime.trigger(TriggerState::Send);
         sent.map_err(send_error)
     }
 
-    fn send_batch(
-        &self,
-        batch: &[Transmit<'_>],
-        cx: Option<&Context<'_>>,
-    ) -> Result<usize, SendError> {
-        for (sent, datagram) in batch.iter().enumerate() {
-            // Only a call that sends nothing waits for room.
-            let cx = cx.filter(|_| sent == 0);
-            match self.send(datagram, cx) {
-                Ok(()) => {}
-                // The error occurs again in the next call.
-                Err(_) if sent > 0 => return Ok(sent),
-                Err(error) => return Err(error),
-            }
+    /// The result of a call that waits for room.
+    fn sent(result: Result<usize, SendError>) -> Poll<io::Result<usize>> {
+        match result {
+            Err(SendError::Full) => Poll::Pending,
+            result => Poll::Ready(result.map_err(send_error)),
         }
-        Ok(batch.len())
     }
 
     fn send(&self, datagram: &Transmit<'_>, cx: Option<&Context<'_>>) -> Result<(), SendError> {

@@ -17,6 +17,7 @@ use super::driver::Driver;
 use super::ring::SocketRing;
 use crate::net::options::{UdpOption, check_dscp};
 use crate::net::registration::Registration;
+use crate::net::sending::{send_each, send_segments};
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
 
@@ -236,19 +237,8 @@ impl StackUdp {
         peer: Option<SocketAddr>,
     ) -> Poll<io::Result<usize>> {
         let send = || {
-            let segment = segment_bytes.map_or(bytes.len(), usize::from).max(1);
-            let mut sent = 0;
-            loop {
-                let end = bytes.len().min(sent + segment);
-                match self.send(&bytes[sent..end], peer) {
-                    Ok(()) => sent = end,
-                    Err(SendError::Full) if sent > 0 => return Ok(sent),
-                    Err(error) => return Err(self.not_sent(error)),
-                }
-                if sent == bytes.len() {
-                    return Ok(sent);
-                }
-            }
+            let sent = send_segments(bytes, segment_bytes, |segment| self.send(segment, peer));
+            sent.map_err(|error| self.not_sent(error))
         };
         (self.registration).poll_call(cx, Direction::Write, TriggerState::Send, send)
     }
@@ -280,15 +270,8 @@ impl StackUdp {
     }
 
     fn send_batch(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
-        for (sent, datagram) in batch.iter().enumerate() {
-            match self.transmit(datagram) {
-                Ok(()) => {}
-                // The error occurs again in the next call.
-                Err(_) if sent > 0 => return Ok(sent),
-                Err(error) => return Err(self.not_sent(error)),
-            }
-        }
-        Ok(batch.len())
+        let sent = send_each(batch, |datagram| self.transmit(datagram));
+        sent.map_err(|error| self.not_sent(error))
     }
 
     fn transmit(&self, datagram: &Transmit<'_>) -> Result<(), SendError> {

@@ -6,7 +6,8 @@ use std::time::Duration;
 use softclock_linux::socket;
 
 use super::TcpStream;
-use crate::net::options::{TcpOption, unsupported};
+use crate::net::carrier::buffer_bytes;
+use crate::net::options::TcpOption;
 use crate::net::stack::KeepAlive;
 
 /// Socket options. Those that a connection of a [stack](crate::net::stack) does not have fail there with
@@ -128,9 +129,7 @@ impl TcpStream {
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] with a [stack](crate::net::stack); otherwise those of `getsockopt(2)`.
     pub fn send_buffer_bytes(&self) -> io::Result<usize> {
-        let kernel = self.io.as_kernel();
-        let kernel = kernel.ok_or_else(|| unsupported("send buffer of a size of its own"))?;
-        kernel.call(socket::send_buffer_bytes)
+        buffer_bytes(self.io.as_kernel(), socket::send_buffer_bytes)
     }
 
     /// Returns the size of the receive buffer with the kernel's bookkeeping (`SO_RCVBUF`).
@@ -138,8 +137,6 @@ impl TcpStream {
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] with a [stack](crate::net::stack); otherwise those of `getsockopt(2)`.
     pub fn recv_buffer_bytes(&self) -> io::Result<usize> {
-        let kernel = self.io.as_kernel();
-        let kernel = kernel.ok_or_else(|| unsupported("receive buffer of a size of its own"))?;
-        kernel.call(socket::recv_buffer_bytes)
+        buffer_bytes(self.io.as_kernel(), socket::recv_buffer_bytes)
     }
 }

@@ -7,7 +7,8 @@ use softclock_linux::socket;
 use softclock_linux::socket::udp::Ecn;
 
 use super::UdpSocket;
-use crate::net::options::{UdpOption, unsupported};
+use crate::net::carrier::buffer_bytes;
+use crate::net::options::UdpOption;
 
 /// Socket options. A socket of a [stack](crate::net::stack) has the ECN field and the DSCP; the others fail there with
 /// [`io::ErrorKind::Unsupported`]. [`as_kernel_fd`](Self::as_kernel_fd) gives access to further ones of the kernel.
@@ -63,9 +64,7 @@ impl UdpSocket {
     /// # Errors
     /// Those of `getsockopt(2)`.
     pub fn send_buffer_bytes(&self) -> io::Result<usize> {
-        let kernel = self.io.as_kernel();
-        let kernel = kernel.ok_or_else(|| unsupported("send buffer of a size of its own"))?;
-        kernel.call(socket::send_buffer_bytes)
+        buffer_bytes(self.io.as_kernel(), socket::send_buffer_bytes)
     }
 
     /// Returns the size of the receive buffer with the kernel's bookkeeping (`SO_RCVBUF`).
@@ -73,9 +72,7 @@ impl UdpSocket {
     /// # Errors
     /// Those of `getsockopt(2)`.
     pub fn recv_buffer_bytes(&self) -> io::Result<usize> {
-        let kernel = self.io.as_kernel();
-        let kernel = kernel.ok_or_else(|| unsupported("receive buffer of a size of its own"))?;
-        kernel.call(socket::recv_buffer_bytes)
+        buffer_bytes(self.io.as_kernel(), socket::recv_buffer_bytes)
     }
 
     /// Allows datagrams to broadcast addresses of IPv4 (`SO_BROADCAST`). Off by default.
