@@ -5,6 +5,7 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
+use super::{FULL, SMOKE};
 use crate::lab::media::{Arrivals, Receiver};
 use crate::load::echo::Messages;
 use crate::measure::processors::Processors;
@@ -208,18 +209,3 @@ const NOTES: [&str; 5] = [
 
 const STREAMS: u32 = 50;
 const CONNECTIONS: usize = 8;
-
-struct Plan {
-    rounds: usize,
-    slice: Duration,
-}
-
-const FULL: Plan = Plan {
-    rounds: 5,
-    slice: Duration::from_secs(2),
-};
-
-const SMOKE: Plan = Plan {
-    rounds: 1,
-    slice: Duration::from_millis(200),
-};

@@ -2,3 +2,20 @@
 
 pub mod media;
 pub mod runtimes;
+
+use std::time::Duration;
+
+struct Plan {
+    rounds: usize,
+    slice: Duration,
+}
+
+const FULL: Plan = Plan {
+    rounds: 5,
+    slice: Duration::from_secs(2),
+};
+
+const SMOKE: Plan = Plan {
+    rounds: 1,
+    slice: Duration::from_millis(200),
+};

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io;
 use std::time::Duration;
 
+use super::{FULL, SMOKE};
 use crate::load::closed_loop::{Load, Target};
 use crate::load::echo::Messages;
 use crate::measure::processors::Processors;
@@ -191,18 +192,3 @@ const NOTES: [&str; 4] = [
     "defaults of softclock, smol, monoio (IoUringDriver), compio (io_uring) and glommio; tokio's runtime of the current thread, which its documentation names for one thread; buffers of 8 KB a connection",
     "hello is hyper's server of HTTP/1.1 with timers on; hyper runs on tokio by hyper-util, on softclock by its feature hyper; adapters of hyper for the others, such as smol-hyper, are not measured",
 ];
-
-struct Plan {
-    rounds: usize,
-    slice: Duration,
-}
-
-const FULL: Plan = Plan {
-    rounds: 5,
-    slice: Duration::from_secs(2),
-};
-
-const SMOKE: Plan = Plan {
-    rounds: 1,
-    slice: Duration::from_millis(100),
-};

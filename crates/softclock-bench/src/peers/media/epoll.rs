@@ -3,14 +3,10 @@
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::Instant;
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
-    timerfd_settime,
-};
-use softclock_linux::readiness::{Mechanism, Poller, ReadyEvent, Timeout, Token};
+use softclock_linux::readiness::{Mechanism, Poller, ReadyEvent, Timeout, TimerFd, Token};
 
 use super::{Schedule, Streams};
 
@@ -32,8 +28,7 @@ pub(super) fn send(
     softclock_linux::clock::set_timer_slack_ns(1)?;
     let listener = TcpListener::bind(address)?;
     listener.set_nonblocking(true)?;
-    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-    let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+    let timer = TimerFd::new()?;
     let mut poller = Poller::with_mechanism(Mechanism::Epoll)?;
     poller.add(listener.as_fd(), LISTENER)?;
     poller.add_for_reading(timer.as_fd(), TIMER)?;
@@ -45,7 +40,7 @@ pub(super) fn send(
         let rest = due.saturating_duration_since(Instant::now());
         let timeout = match wake {
             Wake::Timerfd => {
-                set(&timer, rest)?;
+                timer.set(rest);
                 Timeout::Never
             }
             Wake::Timeout => Timeout::After(rest),
@@ -89,17 +84,6 @@ fn echo(mut stream: &TcpStream, buffer: &mut [u8]) -> bool {
         Ok(length) => stream.write_all(&buffer[..length]).is_ok(),
         Err(error) => error.kind() == io::ErrorKind::WouldBlock,
     }
-}
-
-fn set(timer: &OwnedFd, rest: Duration) -> io::Result<()> {
-    // Zero would turn it off.
-    let rest = rest.max(Duration::from_nanos(1));
-    let setting = Itimerspec {
-        it_interval: Timespec::default(),
-        it_value: Timespec::try_from(rest).map_err(io::Error::other)?,
-    };
-    timerfd_settime(timer, TimerfdTimerFlags::empty(), &setting)?;
-    Ok(())
 }
 
 const LISTENER: Token = Token(u64::MAX);
