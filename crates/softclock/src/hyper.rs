@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use hyper::rt::{Executor, Read, ReadBufCursor, Timer, Write};
 
 use crate::net::{TcpStream, UnixStream};
+use crate::runtime::inner::Inner;
 use crate::time::{Sleep, from_std, to_std};
 
 /// Implements hyper's timers by soft timers.
@@ -19,11 +20,14 @@ pub struct SoftTimer;
 /// hyper uses timers for timeouts, few of which expire, so they may end late by a fraction of their duration.
 impl Timer for SoftTimer {
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        Box::pin(crate::sleep(duration).with_slack(duration / 64))
+        Box::pin(crate::sleep(duration).with_slack(slack(duration)))
     }
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
-        self.sleep(deadline.saturating_duration_since(self.now()))
+        let deadline = from_std(deadline);
+        // For the slack, the latest trigger state is near enough and saves a reading of the clock.
+        let ahead = Inner::with_current(|runtime| deadline.since(runtime.last_trigger()));
+        Box::pin(crate::sleep_until(deadline).with_slack(slack(ahead)))
     }
 
     fn now(&self) -> Instant {
@@ -36,6 +40,11 @@ impl Timer for SoftTimer {
             None => *sleep = self.sleep_until(new_deadline),
         }
     }
+}
+
+/// Returns how late a timeout of this duration may end.
+fn slack(duration: Duration) -> Duration {
+    duration / 64
 }
 
 impl hyper::rt::Sleep for Sleep {}

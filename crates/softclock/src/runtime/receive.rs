@@ -87,7 +87,8 @@ impl Inner {
         self.kernel_events.on_look(now, arrivals(events), has_more);
     }
 
-    pub(super) fn last_trigger(&self) -> Instant {
+    /// Returns the time of the latest trigger state.
+    pub(crate) fn last_trigger(&self) -> Instant {
         self.timers.borrow().last_check()
     }
 

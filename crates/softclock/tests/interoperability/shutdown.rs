@@ -92,4 +92,25 @@ mod graceful {
             assert!(response.ends_with("done"), "{response}");
         });
     }
+
+    /// A client that does not complete the head of its request is given up when the time for it is over.
+    #[test]
+    fn hyper_ends_an_unfinished_head_in_time() {
+        run(async {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap())
+                .await
+                .unwrap();
+            let (stream, _) = listener.accept().await.unwrap();
+            let began = softclock::now();
+            let connection = http1::Builder::new()
+                .timer(softclock::hyper::SoftTimer)
+                .header_read_timeout(20 * MS)
+                .serve_connection(stream, service_fn(answer));
+            client.write_all(b"GET / HT").await.unwrap();
+            let ended = softclock::timeout(LIMIT, connection).await.unwrap();
+            assert!(ended.unwrap_err().is_timeout());
+            assert!(softclock::now().since(began) >= 20 * MS, "ended early");
+        });
+    }
 }
