@@ -19,7 +19,7 @@ use crate::servers::Server;
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "embed/runtimes",
-    about: "processor time of TCP echo and of hyper's hello on softclock, tokio, smol, monoio, compio and glommio",
+    about: "processor time of TCP echo and of hyper's hello on softclock, tokio, smol, monoio, compio and glommio, and of a bare loop",
     run,
 };
 
@@ -182,13 +182,14 @@ const EFFICIENCY: &str = "operations a processor second";
 
 const BESIDE_PEERS: Comparison = Comparison {
     is_ours: Kind::is_ours,
-    is_peer: |name| !Kind::is_ours(name),
+    is_peer: Kind::is_peer,
     better: |metric| metric.starts_with(EFFICIENCY).then_some(Better::More),
 };
 
-const NOTES: [&str; 4] = [
+const NOTES: [&str; 5] = [
     "one thread and one processor for the server, another for the clients; TCP over the loopback, TCP_NODELAY on both sides; each connection has one message outstanding",
     "processor time is that of the server's threads (schedstat), for hello that of its process (steps of 10 ms); it includes the kernel's: on the loopback the sender's call does the receive work of the other side",
+    "a loop of epoll with one read and one write a message, without a runtime, shows the part of the kernel's calls",
     "defaults of softclock, smol, monoio (IoUringDriver), compio (io_uring) and glommio; tokio's runtime of the current thread, which its documentation names for one thread; buffers of 8 KB a connection",
     "hello is hyper's server of HTTP/1.1 with timers on; hyper runs on tokio by hyper-util, on softclock by its feature hyper; adapters of hyper for the others, such as smol-hyper, are not measured",
 ];

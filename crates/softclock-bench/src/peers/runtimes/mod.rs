@@ -1,5 +1,6 @@
 //! Async runtimes, each with the same two servers on one thread: TCP echo, and on softclock and tokio hyper's "hello".
 
+mod bare;
 mod compio;
 mod glommio;
 mod monoio;
@@ -36,11 +37,13 @@ pub enum Kind {
     Compio,
     /// glommio's local executor, by io_uring.
     Glommio,
+    /// No runtime: a loop of epoll.
+    Bare,
 }
 
 impl Kind {
     /// All runtimes, in the order of tables.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Softclock,
         Self::SoftclockUring,
         Self::Tokio,
@@ -48,6 +51,7 @@ impl Kind {
         Self::Monoio,
         Self::Compio,
         Self::Glommio,
+        Self::Bare,
     ];
 
     /// Returns the name in tables.
@@ -60,12 +64,18 @@ impl Kind {
             Self::Monoio => "monoio",
             Self::Compio => "compio",
             Self::Glommio => "glommio",
+            Self::Bare => "epoll, no runtime",
         }
     }
 
     /// Returns whether a name in tables is one of softclock's.
     pub fn is_ours(name: &str) -> bool {
         name.starts_with("softclock")
+    }
+
+    /// Returns whether a name in tables is that of another runtime.
+    pub fn is_peer(name: &str) -> bool {
+        !Self::is_ours(name) && name != Self::Bare.name()
     }
 
     /// Returns whether the runtime has this service.
@@ -138,6 +148,7 @@ impl RuntimeServer {
             (Kind::Monoio, Service::Echo) => monoio::echo(address),
             (Kind::Compio, Service::Echo) => compio::echo(address),
             (Kind::Glommio, Service::Echo) => glommio::echo(address),
+            (Kind::Bare, Service::Echo) => bare::echo(address),
             (Kind::Softclock, Service::Hello) => softclock::hello(false, address),
             (Kind::SoftclockUring, Service::Hello) => softclock::hello(true, address),
             (Kind::Tokio, Service::Hello) => tokio::hello(address),
