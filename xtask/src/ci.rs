@@ -6,7 +6,7 @@ use crate::command::{cargo, output, run};
 use crate::counts::Counts;
 use crate::steps::{Outcome, Steps};
 use crate::{
-    boundaries, features, fuzz, go_programs, no_os, own_stack, packages, paths, publish, test,
+    apart, boundaries, features, go_programs, no_os, own_stack, packages, paths, publish, test,
 };
 
 /// Runs every check and the tests, in one target directory and with the same flags throughout, so
@@ -23,7 +23,8 @@ pub(crate) fn task() -> ExitCode {
     steps.run("licences and bans", deny);
     steps.run("crates can be packed", publish::packages);
     steps.run("clippy", clippy);
-    steps.run("fuzz targets compile", fuzz::targets_compile);
+    steps.run("fuzz targets compile", apart::fuzz_targets_compile);
+    steps.run("the example with str0m runs", apart::webrtc_example_runs);
     steps.run("rustdoc", rustdoc);
     steps.run("core, wire and net: no operating system", no_os::without_os);
     steps.run("type check for aarch64", no_os::other_processor);

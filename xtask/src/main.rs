@@ -1,6 +1,7 @@
 //! The project's entry points: `cargo xtask` names them.
 #![forbid(unsafe_code)]
 
+mod apart;
 mod boundaries;
 mod c_library;
 mod ci;
@@ -9,7 +10,7 @@ mod counts;
 mod deb;
 mod dist;
 mod features;
-mod fuzz;
+
 mod go_programs;
 mod imports;
 mod instructions;
