@@ -6,7 +6,8 @@ use crate::command::{cargo, output, run};
 use crate::counts::Counts;
 use crate::steps::{Outcome, Steps};
 use crate::{
-    apart, boundaries, features, go_programs, no_os, own_stack, packages, paths, publish, test,
+    apart, boundaries, examples, features, go_programs, no_os, own_stack, packages, paths, publish,
+    test,
 };
 
 /// Runs every check and the tests, in one target directory and with the same flags throughout, so
@@ -61,6 +62,7 @@ fn boundaries(steps: &mut Steps) {
     );
     steps.run("imports point downwards", boundaries::module_layers);
     steps.run("no circle of many files", boundaries::import_circles);
+    steps.run("public modules have examples", examples::in_docs);
 }
 
 fn format() -> Result<Outcome, String> {

@@ -9,6 +9,7 @@ mod command;
 mod counts;
 mod deb;
 mod dist;
+mod examples;
 mod features;
 
 mod go_programs;

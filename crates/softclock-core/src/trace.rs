@@ -9,6 +9,19 @@ use alloc::vec;
 use crate::{Instant, TriggerState};
 
 /// The source and time of the latest trigger states, in memory that is allocated and touched up front.
+///
+/// # Example
+/// ```
+/// use softclock_core::{Instant, TriggerState, TriggerTrace};
+///
+/// let mut trace = TriggerTrace::new(2);
+/// for (state, us) in [(TriggerState::Turn, 0), (TriggerState::Send, 3), (TriggerState::Idle, 10)] {
+///     trace.record(state, Instant::from_ns(us * 1_000));
+/// }
+/// let states: Vec<_> = trace.iter().map(|(state, _)| state).collect();
+/// assert_eq!(states, [TriggerState::Send, TriggerState::Idle]);
+/// assert_eq!(trace.overwritten(), 1);
+/// ```
 #[derive(Clone)]
 pub struct TriggerTrace {
     /// Entries: the time in nanoseconds, shifted left by [`SOURCE_BITS`], and the source in the bits below.

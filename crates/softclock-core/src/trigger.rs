@@ -97,6 +97,19 @@ impl StateStatistics {
 
 /// Counts and histograms by kind of trigger state, in fixed memory of about 100 KB, most of which a workload never
 /// touches.
+///
+/// # Example
+/// ```
+/// use softclock_core::{Instant, TriggerState, TriggerStatistics};
+///
+/// let mut statistics = TriggerStatistics::new(Instant::ORIGIN);
+/// statistics.on_trigger(TriggerState::Receive, Instant::from_ns(8_000));
+/// statistics.on_fire(TriggerState::Receive, 500);
+/// statistics.on_trigger(TriggerState::Send, Instant::from_ns(10_000));
+/// statistics.count_latest();
+/// assert_eq!(statistics.of(TriggerState::Send).intervals.max_ns(), 2_000);
+/// assert_eq!(statistics.of(TriggerState::Receive).fired(), 1);
+/// ```
 #[derive(Clone, Debug)]
 pub struct TriggerStatistics {
     /// Indexed by discriminant. The last entry absorbs the write of [`record_latest`](Self::record_latest) when there

@@ -14,6 +14,39 @@
 //!
 //! A frame stays in the buffer it was received into until it has been sent, and the buffer is then reused. Once the
 //! queues have reached their size, a frame causes no allocation.
+//!
+//! # Example
+//! A pacer in virtual time: a frame of 1000 bytes takes 1 ms of a class of 8 Mbit/s.
+//! ```
+//! use std::time::Duration;
+//!
+//! use softclock_core::Instant;
+//! use softclock_link::{Discipline, Frame, Next, Pacer, PacerOptions};
+//! use softclock_linux::link::Pool;
+//! use softclock_wire::packet::Offload;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let options = PacerOptions {
+//!     link: "100mbit".parse()?,
+//!     tolerance: Duration::ZERO,
+//!     overhead_bytes: 0,
+//! };
+//! let now = Instant::ORIGIN;
+//! let mut pacer = Pacer::new(&["rate 8mbit default".parse()?], options, now);
+//! let pool = Pool::new();
+//! for _ in 0..2 {
+//!     let bytes = pool.copy_of(&[0; 1000]);
+//!     let offload = Offload { checksum: None, segmentation: None };
+//!     pacer.on_frame(Frame { bytes, offload, arrived: now }, now);
+//! }
+//! assert!(matches!(pacer.next(now), Next::Send(_)));
+//! let Next::Wait(next) = pacer.next(now) else {
+//!     return Err("the second frame has no time".into());
+//! };
+//! assert_eq!(next.since(now), Duration::from_millis(1));
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod direction;

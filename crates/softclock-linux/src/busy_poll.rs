@@ -20,6 +20,17 @@ pub(crate) mod socket;
 use std::time::Duration;
 
 /// How a descriptor's waits poll the device.
+///
+/// # Example
+/// ```
+/// use std::time::Duration;
+///
+/// use softclock_linux::busy_poll::BusyPoll;
+///
+/// // Waits poll for 50 us before they sleep, and the device's interrupts stay masked between the polls.
+/// let polling = BusyPoll { is_preferred: true, ..BusyPoll::of(Duration::from_micros(50)) };
+/// assert_eq!(polling.budget, BusyPoll::USUAL_BUDGET);
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BusyPoll {
     /// The time for which a wait polls before it sleeps, rounded up to whole microseconds; zero for no polling. A wait

@@ -11,6 +11,19 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 ///
 /// The kernel clears this setting when it executes a program with set-user-ID, set-group-ID or file capabilities. Spawn
 /// from a thread that lives as long as the child should.
+///
+/// # Example
+/// ```
+/// use std::process::Command;
+///
+/// use softclock_linux::child::end_with_parent;
+///
+/// # fn main() -> std::io::Result<()> {
+/// let mut child = end_with_parent(&mut Command::new("true")).spawn()?;
+/// assert!(child.wait()?.success());
+/// # Ok(())
+/// # }
+/// ```
 pub fn end_with_parent(command: &mut Command) -> &mut Command {
     let set = || set_parent_process_death_signal(Some(Signal::TERM)).map_err(io::Error::from);
     // SAFETY: between fork and exec only async-signal-safe functions may be called; `set` makes one system call, and

@@ -1,4 +1,21 @@
 //! Takes over listening sockets that the service manager opened for this process (socket activation, sd_listen_fds(3)).
+//!
+//! # Example
+//! ```
+//! use softclock_linux::inherited::{Family, take};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! for socket in take()? {
+//!     match socket.family {
+//!         Family::Internet => println!("{} accepts TCP connections", socket.name),
+//!         Family::Unix => println!("{} has a path", socket.name),
+//!     }
+//! }
+//! // A second call returns none.
+//! assert!(take()?.is_empty());
+//! # Ok(())
+//! # }
+//! ```
 
 use std::env;
 use std::io;

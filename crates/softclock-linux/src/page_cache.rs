@@ -16,6 +16,27 @@ use rustix::io::{Errno, ReadWriteFlags, preadv2};
 ///
 /// Costs one system call for every 64 KiB. Returns false if the range extends past the end of the file, and on file
 /// systems that do not support RWF_NOWAIT. An empty range is in memory.
+///
+/// # Example
+/// ```
+/// use std::os::fd::AsFd;
+///
+/// use softclock_linux::page_cache::is_cached;
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("file");
+/// std::fs::write(&path, "hello")?;
+/// let file = std::fs::File::open(&path)?;
+/// match is_cached(file.as_fd(), 0, 5) {
+///     true => println!("sendfile does not wait for the disk"),
+///     false => println!("let a helper thread read the file first"),
+/// }
+/// // The file ends before this range.
+/// assert!(!is_cached(file.as_fd(), 0, 6));
+/// # Ok(())
+/// # }
+/// ```
 pub fn is_cached(file: BorrowedFd<'_>, offset: u64, len: u64) -> bool {
     let Some(end) = offset.checked_add(len) else {
         return false;

@@ -1,4 +1,21 @@
 //! Checksums of the transport layer, which cover a pseudo-header of the IP addresses (RFC 768, RFC 8200 section 8.1).
+//!
+//! # Example
+//! ```
+//! use softclock_net::checksum::{Addresses, is_transport_checksum_right, transport_checksum};
+//!
+//! # fn main() -> Result<(), std::net::AddrParseError> {
+//! let addresses = Addresses { source: "10.0.0.1".parse()?, destination: "10.0.0.2".parse()? };
+//! const UDP: u8 = 17;
+//! let mut datagram = [0x14, 0xe9, 0, 53, 0, 10, 0, 0, b'h', b'i'];
+//! let checksum = transport_checksum(addresses, UDP, &datagram);
+//! datagram[6..8].copy_from_slice(&checksum.to_be_bytes());
+//! assert!(is_transport_checksum_right(addresses, UDP, &datagram));
+//! datagram[9] = b'o';
+//! assert!(!is_transport_checksum_right(addresses, UDP, &datagram));
+//! # Ok(())
+//! # }
+//! ```
 
 use core::net::IpAddr;
 

@@ -3,6 +3,27 @@
 //! Each operation is first tried on the loop in its nonblocking form, which the kernel answers from its caches. Only
 //! if that fails, a helper thread performs it (*Flash*, USENIX 1999). Each attempt is a system call, and so a trigger
 //! state. Files work on any executor, also outside a runtime.
+//!
+//! # Example
+//! ```
+//! use std::path::Path;
+//!
+//! use softclock::fs::Root;
+//!
+//! # fn main() -> std::io::Result<()> {
+//! # let directory = tempfile::tempdir()?;
+//! # let directory = directory.path();
+//! # std::fs::write(directory.join("index.html"), "<p>hello")?;
+//! let root = Root::open(directory)?;
+//! softclock::Runtime::new()?.block_on(async {
+//!     let file = root.open_file(Path::new("index.html")).await?;
+//!     let text = file.read_at(Vec::new(), 64 << 10, 0).await?;
+//!     assert_eq!(text, b"<p>hello");
+//!     assert!(root.open_file(Path::new("../outside")).await.is_err());
+//!     Ok(())
+//! })
+//! # }
+//! ```
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

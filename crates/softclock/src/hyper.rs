@@ -1,4 +1,47 @@
 //! Implements hyper's `rt` traits, so that hyper runs on a softclock runtime unchanged (feature `hyper`).
+//!
+//! Streams are passed to hyper as they are. Its builders take a [`SoftTimer`] for the timeouts, and those for HTTP/2 a
+//! [`LocalExecutor`].
+//!
+//! # Example
+//! ```
+//! use std::convert::Infallible;
+//!
+//! use http_body_util::{BodyExt, Empty};
+//! use hyper::body::{Bytes, Incoming};
+//! use hyper::server::conn::http1;
+//! use hyper::service::service_fn;
+//! use hyper::{Request, Response};
+//! use softclock::hyper::SoftTimer;
+//! use softclock::net::{TcpListener, TcpStream};
+//!
+//! async fn answer(_: Request<Incoming>) -> Result<Response<String>, Infallible> {
+//!     Ok(Response::new("hello".into()))
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! softclock::Runtime::new()?.block_on(async {
+//!     let listener = TcpListener::bind(([127, 0, 0, 1], 0))?;
+//!     let address = listener.local_addr()?;
+//!     softclock::spawn_local(async move {
+//!         while let Ok((stream, _)) = listener.accept().await {
+//!             let connection = http1::Builder::new()
+//!                 .timer(SoftTimer)
+//!                 .serve_connection(stream, service_fn(answer));
+//!             softclock::spawn_local(connection);
+//!         }
+//!     });
+//!
+//!     let stream = TcpStream::connect(address).await?;
+//!     let (mut sender, connection) = hyper::client::conn::http1::handshake(stream).await?;
+//!     softclock::spawn_local(connection);
+//!     let request = Request::get("/").header("Host", "localhost").body(Empty::<Bytes>::new())?;
+//!     let response = sender.send_request(request).await?;
+//!     assert_eq!(response.into_body().collect().await?.to_bytes(), "hello");
+//!     Ok(())
+//! })
+//! # }
+//! ```
 
 use std::future::Future;
 use std::io;

@@ -1,4 +1,21 @@
 //! Signals as events of the loop.
+//!
+//! # Example
+//! A program that ends when it is asked to, and reads its configuration again on SIGHUP:
+//! ```no_run
+//! use softclock::signal::{Signal, Signals};
+//!
+//! fn main() -> std::io::Result<()> {
+//!     let signals = Signals::block(&[Signal::Terminate, Signal::Interrupt, Signal::Hangup])?;
+//!     softclock::Runtime::new()?.block_on(async {
+//!         // Spawn the program's tasks here.
+//!         while signals.next().await? == Signal::Hangup {
+//!             println!("reading the configuration");
+//!         }
+//!         Ok(())
+//!     })
+//! }
+//! ```
 
 use std::cell::OnceCell;
 use std::fmt;

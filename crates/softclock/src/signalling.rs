@@ -1,7 +1,28 @@
 //! How a thread learns that a device, or the kernel, has work: policies, and reports with their looks, interrupts and
 //! waits.
 //!
-//! The policies and their state machines are those of [`softclock_core::signalling`].
+//! The policies and their state machines are those of [`softclock_core::signalling`]. A runtime takes its policy by
+//! [`Builder::signalling`](crate::Builder::signalling), and a stack in its
+//! [options](crate::net::stack::StackOptions::signalling).
+//!
+//! # Example
+//! ```
+//! use std::time::Duration;
+//!
+//! use softclock::Runtime;
+//! use softclock::signalling::Policy;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Asks the kernel for events at soft events, at an interval that finds about five at a time.
+//! let policy: Policy = "soft-poll=5".parse()?;
+//! let runtime = Runtime::builder().signalling(policy).build()?;
+//! runtime.block_on(async { softclock::sleep(Duration::from_millis(1)).await });
+//! let report = runtime.statistics().signalling.ok_or("no report")?;
+//! assert_eq!(report.policy, policy);
+//! println!("{} looks found {} events", report.counts.looks, report.counts.packets);
+//! # Ok(())
+//! # }
+//! ```
 
 pub use softclock_core::signalling::*;
 

@@ -1,4 +1,23 @@
 //! Unix stream sockets, named by a path. Receive and send with the functions of [`tcp`](super::tcp).
+//!
+//! # Example
+//! ```
+//! use std::os::fd::AsFd;
+//!
+//! use softclock_linux::socket::{tcp, unix};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("socket");
+//! let listener = unix::listen(&path, 0o600, 128)?;
+//! let client = unix::connect(&path)?;
+//! let server = unix::accept(listener.as_fd())?;
+//! assert_eq!(tcp::send(client.as_fd(), b"hello")?, 5);
+//! let mut buffer = [0; 100];
+//! assert_eq!(tcp::recv(server.as_fd(), &mut buffer)?, 5);
+//! std::fs::remove_file(&path)
+//! # }
+//! ```
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};

@@ -6,6 +6,23 @@ use softclock_core::Instant;
 
 /// When an idle connection is probed. The defaults are those of Linux; the RFC demands that it is off unless the owner
 /// wants it, and two hours at least by default.
+///
+/// # Example
+/// ```
+/// use std::time::Duration;
+///
+/// use softclock_net::tcp::keepalive::KeepAlive;
+///
+/// // A connection fails 90 s after the last segment of a peer that is gone.
+/// let keep_alive = KeepAlive {
+///     is_on: true,
+///     idle: Duration::from_secs(60),
+///     interval: Duration::from_secs(10),
+///     probes: 3,
+/// };
+/// let fails_after = keep_alive.idle + keep_alive.interval * u32::from(keep_alive.probes);
+/// assert_eq!(fails_after, Duration::from_secs(90));
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KeepAlive {
     /// Whether idle connections are probed. The default is no.

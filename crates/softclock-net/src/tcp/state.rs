@@ -3,6 +3,15 @@
 use core::fmt;
 
 /// The state of a connection. A listener is a type of its own, and so are its half-open connections.
+///
+/// # Example
+/// ```
+/// use softclock_net::tcp::state::State;
+///
+/// // The peer has closed its half, and this end may still write.
+/// assert!(State::CloseWait.may_write() && !State::CloseWait.may_receive());
+/// assert_eq!(State::CloseWait.to_string(), "close_wait");
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum State {
     /// A SYN was sent.

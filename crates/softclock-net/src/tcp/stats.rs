@@ -6,6 +6,18 @@ use super::send::{SendStats, Sender};
 use super::state::State;
 
 /// The counters of a connection, and the state of its congestion control.
+///
+/// # Example
+/// ```
+/// use softclock_net::stack::{Stack, TcpId};
+///
+/// fn report<B: AsRef<[u8]>>(stack: &Stack<B>, connection: TcpId) {
+///     if let Some(stats) = stack.tcp_stats(connection) {
+///         let resent = stats.sent.retransmissions;
+///         println!("{}: window {}, {resent} segments sent again", stats.state, stats.congestion_window);
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ConnectionStats {

@@ -22,6 +22,27 @@ use crate::runtime::sources::Direction;
 pub use datagram::UnixDatagram;
 
 /// A Unix socket that accepts connections. Dropping it does not remove its path.
+///
+/// # Example
+/// ```
+/// use softclock::net::{UnixListener, UnixStream};
+///
+/// # fn main() -> std::io::Result<()> {
+/// # let directory = tempfile::tempdir()?;
+/// # let path = directory.path().join("socket");
+/// softclock::Runtime::new()?.block_on(async {
+///     // Only processes of this user may connect.
+///     let listener = UnixListener::bind(&path, 0o600)?;
+///     let client = UnixStream::connect(&path)?;
+///     let server = listener.accept().await?;
+///     client.write_all(b"hello").await?;
+///     let mut buffer = [0; 100];
+///     let length = server.read(&mut buffer).await?;
+///     assert_eq!(&buffer[..length], b"hello");
+///     std::fs::remove_file(&path)
+/// })
+/// # }
+/// ```
 pub struct UnixListener {
     socket: Kernel,
 }
