@@ -60,6 +60,27 @@ pub(super) fn set_option<T: Into<u64> + Copy>(
     }
 }
 
+/// Returns a socket option whose value is an integer of 32 bits.
+pub(super) fn option(fd: BorrowedFd<'_>, level: i32, name: i32) -> io::Result<u32> {
+    let mut value = 0_u32;
+    let mut length = size_of::<u32>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `length` bytes to `value`, which has as many, and the length to `length`. Both
+    // outlive the call.
+    let result = unsafe {
+        libc::getsockopt(
+            fd.as_raw_fd(),
+            level,
+            name,
+            (&raw mut value).cast(),
+            &raw mut length,
+        )
+    };
+    match result {
+        0 => Ok(value),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 /// Converts an address from the kernel. Fails if it is neither IPv4 nor IPv6.
 pub(super) fn internet(address: SocketAddrAny) -> io::Result<SocketAddr> {
     Ok(SocketAddr::try_from(address)?)

@@ -43,11 +43,15 @@ pub fn set_dscp(fd: BorrowedFd<'_>, dscp: u8) -> io::Result<()> {
 
 /// Returns the differentiated services code point of the packets that the socket sends. Two system calls.
 pub fn dscp(fd: BorrowedFd<'_>) -> io::Result<u8> {
-    let class = match is_v6(fd)? {
+    Ok(class(fd)? >> 2)
+}
+
+/// Returns the traffic class of the packets that the socket sends. Two system calls.
+pub(super) fn class(fd: BorrowedFd<'_>) -> io::Result<u8> {
+    Ok(match is_v6(fd)? {
         true => sockopt::ipv6_tclass(fd)? as u8,
         false => sockopt::ip_tos(fd)?,
-    };
-    Ok(class >> 2)
+    })
 }
 
 /// Changes the traffic class of the packets that the socket sends: those of its bits that are not in `kept` become

@@ -37,8 +37,9 @@ use super::common::{NEW_SOCKET, internet, open};
 use super::take_error;
 
 pub use options::{
-    set_keep_alive, set_keep_alive_times, set_linger, set_max_pacing_rate, set_nodelay,
-    set_notsent_lowat, set_user_timeout, unacknowledged,
+    keep_alive, keep_alive_times, linger, nodelay, notsent_lowat, set_keep_alive,
+    set_keep_alive_times, set_linger, set_max_pacing_rate, set_nodelay, set_notsent_lowat,
+    set_user_timeout, unacknowledged, user_timeout,
 };
 
 /// Options of a listening socket.

@@ -23,10 +23,10 @@ use super::common::{internet, open};
 
 pub use batch::{BatchFull, Datagram, RecvBatch, Segments};
 pub use multicast::{
-    join_multicast, leave_multicast, set_broadcast, set_multicast_hops, set_multicast_interface,
-    set_multicast_loop,
+    broadcast, join_multicast, leave_multicast, multicast_hops, multicast_loop, set_broadcast,
+    set_multicast_hops, set_multicast_interface, set_multicast_loop,
 };
-pub use options::{Ecn, RecvOptions, set_ecn};
+pub use options::{Ecn, RecvOptions, ecn, set_ecn};
 pub use receive::recv_batch;
 pub use send_batch::{MOST_DATAGRAMS, Transmit, send_batch};
 

@@ -8,12 +8,17 @@ use std::time::Duration;
 use rustix::ioctl;
 use rustix::net::sockopt;
 
-use super::super::common::set_option;
+use super::super::common::{option, set_option};
 
 /// Turns TCP_NODELAY on or off: whether the kernel sends small pieces at once, or collects them while data is
 /// unacknowledged.
 pub fn set_nodelay(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     Ok(sockopt::set_tcp_nodelay(fd, on)?)
+}
+
+/// Returns whether TCP_NODELAY is on.
+pub fn nodelay(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(sockopt::tcp_nodelay(fd)?)
 }
 
 /// Limits the rate at which the kernel paces the connection's segments, in bytes per second (SO_MAX_PACING_RATE).
@@ -30,6 +35,11 @@ pub fn set_notsent_lowat(fd: BorrowedFd<'_>, bytes: u32) -> io::Result<()> {
     set_option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, bytes)
 }
 
+/// Returns the limit of unsent data in the socket's buffer (TCP_NOTSENT_LOWAT); 0 for the system's default.
+pub fn notsent_lowat(fd: BorrowedFd<'_>) -> io::Result<u32> {
+    option(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT)
+}
+
 /// Sets the effect of closing the socket on unsent data (SO_LINGER).
 ///
 /// `None` sends the data in the background. Zero drops the data and resets the connection. A longer time, in whole
@@ -38,9 +48,19 @@ pub fn set_linger(fd: BorrowedFd<'_>, linger: Option<Duration>) -> io::Result<()
     Ok(sockopt::set_socket_linger(fd, linger)?)
 }
 
+/// Returns the effect of closing the socket on unsent data, as in [`set_linger`].
+pub fn linger(fd: BorrowedFd<'_>) -> io::Result<Option<Duration>> {
+    Ok(sockopt::socket_linger(fd)?)
+}
+
 /// Turns probes of an idle connection on or off (SO_KEEPALIVE). An unanswered series ends the connection.
 pub fn set_keep_alive(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     Ok(sockopt::set_socket_keepalive(fd, on)?)
+}
+
+/// Returns whether an idle connection is probed.
+pub fn keep_alive(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(sockopt::socket_keepalive(fd)?)
 }
 
 /// Sets when an idle connection is probed: first after `idle`, then each `interval`, `probes` times in all
@@ -59,6 +79,18 @@ pub fn set_keep_alive_times(
     Ok(sockopt::set_tcp_keepcnt(fd, probes.into())?)
 }
 
+/// Returns when an idle connection is probed: the time before the first probe, the time between probes, and their
+/// number. Makes three system calls.
+pub fn keep_alive_times(fd: BorrowedFd<'_>) -> io::Result<(Duration, Duration, u8)> {
+    let probes = sockopt::tcp_keepcnt(fd)?;
+    Ok((
+        sockopt::tcp_keepidle(fd)?,
+        sockopt::tcp_keepintvl(fd)?,
+        // At most 127.
+        u8::try_from(probes).unwrap_or(u8::MAX),
+    ))
+}
+
 fn whole_seconds(time: Duration) -> Duration {
     let is_more = time.subsec_nanos() > 0;
     Duration::from_secs(time.as_secs().saturating_add(is_more.into()).max(1))
@@ -71,6 +103,12 @@ pub fn set_user_timeout(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Re
     // The kernel refuses more, as a negative number.
     let ms = u32::try_from(ms).unwrap_or(u32::MAX);
     Ok(sockopt::set_tcp_user_timeout(fd, ms)?)
+}
+
+/// Returns how long sent data may be unacknowledged; `None` if that is left to the number of retransmissions.
+pub fn user_timeout(fd: BorrowedFd<'_>) -> io::Result<Option<Duration>> {
+    let ms = sockopt::tcp_user_timeout(fd)?;
+    Ok((ms > 0).then(|| Duration::from_millis(ms.into())))
 }
 
 /// Returns the number of bytes written that the peer's kernel has not acknowledged (SIOCOUTQ of tcp(7)).
@@ -102,6 +140,10 @@ mod tests {
             assert_eq!(sockopt::tcp_keepidle(&here).unwrap().as_secs(), 2);
             assert_eq!(sockopt::tcp_keepintvl(&here).unwrap().as_secs(), 1);
             assert_eq!(sockopt::tcp_keepcnt(&here).unwrap(), 3);
+            assert!(keep_alive(here.as_fd()).unwrap());
+            let [idle, interval] = [2, 1].map(Duration::from_secs);
+            let times = keep_alive_times(here.as_fd()).unwrap();
+            assert_eq!(times, (idle, interval, 3));
             let error =
                 set_keep_alive_times(here.as_fd(), Duration::from_secs(40_000), interval, 3);
             assert_eq!(error.unwrap_err().kind(), io::ErrorKind::InvalidInput);
@@ -119,9 +161,28 @@ mod tests {
             ] {
                 set_user_timeout(here.as_fd(), timeout).unwrap();
                 assert_eq!(sockopt::tcp_user_timeout(&here).unwrap(), ms);
+                let expected = (ms > 0).then(|| Duration::from_millis(ms.into()));
+                assert_eq!(user_timeout(here.as_fd()).unwrap(), expected);
             }
             let error = set_user_timeout(here.as_fd(), Some(Duration::MAX)).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        }
+    }
+
+    #[test]
+    fn options_are_read_as_they_were_set() {
+        for address in loopbacks() {
+            let (here, _there) = pair(address).unwrap();
+            let fd = here.as_fd();
+            assert_eq!(linger(fd).unwrap(), None);
+            set_linger(fd, Some(Duration::ZERO)).unwrap();
+            assert_eq!(linger(fd).unwrap(), Some(Duration::ZERO));
+            set_notsent_lowat(fd, 12_345).unwrap();
+            assert_eq!(notsent_lowat(fd).unwrap(), 12_345);
+            for on in [true, false] {
+                set_nodelay(fd, on).unwrap();
+                assert_eq!(nodelay(fd).unwrap(), on);
+            }
         }
     }
 }

@@ -13,6 +13,11 @@ pub fn set_broadcast(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     Ok(sockopt::set_socket_broadcast(fd, on)?)
 }
 
+/// Returns whether datagrams to broadcast addresses are allowed.
+pub fn broadcast(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(sockopt::socket_broadcast(fd)?)
+}
+
 /// Joins a multicast group at the interface with this index, or at the one that the routes choose if it is 0
 /// (IP_ADD_MEMBERSHIP, IPV6_ADD_MEMBERSHIP). The kernel leaves the group when the socket is closed.
 ///
@@ -51,6 +56,14 @@ pub fn set_multicast_loop(fd: BorrowedFd<'_>, on: bool) -> io::Result<()> {
     Ok(sockopt::set_ip_multicast_loop(fd, on)?)
 }
 
+/// Returns whether members on this host receive what the socket sends to a group. Two system calls.
+pub fn multicast_loop(fd: BorrowedFd<'_>) -> io::Result<bool> {
+    Ok(match is_v6(fd)? {
+        true => sockopt::ipv6_multicast_loop(fd)?,
+        false => sockopt::ip_multicast_loop(fd)?,
+    })
+}
+
 /// Sets the hop limit of the packets that the socket sends to groups: 0 for this host, 1, the default, for the link
 /// (IP_MULTICAST_TTL, IPV6_MULTICAST_HOPS). Makes two or three system calls.
 pub fn set_multicast_hops(fd: BorrowedFd<'_>, hops: u8) -> io::Result<()> {
@@ -58,6 +71,16 @@ pub fn set_multicast_hops(fd: BorrowedFd<'_>, hops: u8) -> io::Result<()> {
         sockopt::set_ipv6_multicast_hops(fd, hops.into())?;
     }
     Ok(sockopt::set_ip_multicast_ttl(fd, hops.into())?)
+}
+
+/// Returns the hop limit of the packets that the socket sends to groups. Two system calls.
+pub fn multicast_hops(fd: BorrowedFd<'_>) -> io::Result<u8> {
+    let hops = match is_v6(fd)? {
+        true => sockopt::ipv6_multicast_hops(fd)?,
+        false => sockopt::ip_multicast_ttl(fd)?,
+    };
+    // The kernel limits it to 255.
+    Ok(u8::try_from(hops).unwrap_or(u8::MAX))
 }
 
 /// Sets the interface by which the socket sends to groups, as an index; 0 leaves it to the routes (IP_MULTICAST_IF,
@@ -100,8 +123,12 @@ mod tests {
             let sender = bind(address, &BindOptions::default()).unwrap();
             let fd = sender.as_fd();
             set_multicast_interface(fd, LOOPBACK).unwrap();
-            set_multicast_hops(fd, 0).unwrap();
-            set_multicast_loop(fd, true).unwrap();
+            for (hops, loops) in [(7, false), (0, true)] {
+                set_multicast_hops(fd, hops).unwrap();
+                set_multicast_loop(fd, loops).unwrap();
+                let set = (multicast_hops(fd).unwrap(), multicast_loop(fd).unwrap());
+                assert_eq!(set, (hops, loops));
+            }
             match send_to(fd, b"all", (group, port).into()) {
                 Err(error) if error.kind() == io::ErrorKind::NetworkUnreachable => {
                     println!("skipped: no route to groups on the loopback interface");
@@ -128,7 +155,9 @@ mod tests {
         let all = SocketAddr::from(([127, 255, 255, 255], 9));
         let error = send_to(socket.as_fd(), b"all", all).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+        assert!(!broadcast(socket.as_fd()).unwrap());
         set_broadcast(socket.as_fd(), true).unwrap();
+        assert!(broadcast(socket.as_fd()).unwrap());
         assert_eq!(send_to(socket.as_fd(), b"all", all).unwrap(), 3);
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use rustix::net::sockopt;
 
 use super::super::common::set_option;
-use super::super::options::{ECN_BITS, change_class};
+use super::super::options::{ECN_BITS, change_class, class};
 
 /// The facts that a socket records about each datagram, for [`recv_batch`](super::recv_batch). Other functions do not
 /// return them.
@@ -125,6 +125,11 @@ pub fn set_ecn(fd: BorrowedFd<'_>, ecn: Ecn) -> io::Result<()> {
     change_class(fd, !ECN_BITS, ecn as u8)
 }
 
+/// Returns the ECN field of the datagrams that the socket sends. Two system calls.
+pub fn ecn(fd: BorrowedFd<'_>) -> io::Result<Ecn> {
+    Ok(Ecn::of_traffic_class(class(fd)?))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;
@@ -153,6 +158,7 @@ mod tests {
                 set_ecn(socket.as_fd(), ecn).unwrap();
                 let tos = sockopt::ip_tos(&socket).unwrap();
                 assert_eq!((tos & 0xfc, Ecn::of_traffic_class(tos)), (0xb8, ecn));
+                assert_eq!(super::ecn(socket.as_fd()).unwrap(), ecn);
                 if address.is_ipv6() {
                     let class = sockopt::ipv6_tclass(&socket).unwrap();
                     assert_eq!(Ecn::of_traffic_class(class as u8), ecn);
