@@ -215,6 +215,40 @@ pub enum Ring {
     Fragments,
 }
 
+/// The fields of the IP headers of the datagrams that an endpoint sends, and whether this stack receives them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DatagramOptions {
+    /// Six bits of DSCP (RFC 2474), two bits of ECN (RFC 3168). The default is 0.
+    pub traffic_class: u8,
+    /// The hop limit of datagrams that are not sent to groups, at least 1. The default is 64, as in Linux.
+    pub hop_limit: u8,
+    /// The hop limit of datagrams to groups: 0 for this stack, 1, the default, for the link (RFC 1112, 6.1).
+    pub group_hop_limit: u8,
+    /// Whether members on this stack receive datagrams to groups. The default is yes.
+    pub loops_groups: bool,
+}
+
+impl Default for DatagramOptions {
+    fn default() -> Self {
+        Self {
+            traffic_class: 0,
+            hop_limit: HOP_LIMIT,
+            group_hop_limit: 1,
+            loops_groups: true,
+        }
+    }
+}
+
+impl DatagramOptions {
+    /// The hop limit of datagrams to this destination.
+    pub const fn hop_limit_to(&self, destination: IpAddr) -> u8 {
+        match destination.is_multicast() {
+            true => self.group_hop_limit,
+            false => self.hop_limit,
+        }
+    }
+}
+
 /// An entry of an endpoint's channel.
 #[derive(Debug)]
 pub(super) enum Waiting<B> {
@@ -232,7 +266,9 @@ pub(super) struct Endpoint<B> {
     /// The address that datagrams are sent from, if it is known: bound, or that of the route to `remote`.
     pub(super) source: Option<IpAddr>,
     pub(super) remote: Option<SocketAddr>,
-    pub(super) traffic_class: u8,
+    pub(super) options: DatagramOptions,
+    /// The groups that the endpoint has joined.
+    pub(super) groups: Vec<IpAddr>,
     pub(super) channel: Channel<Waiting<B>>,
     pub(super) counts: EndpointCounts,
     pub(super) error: Option<NetworkError>,
@@ -248,7 +284,8 @@ impl<B> Endpoint<B> {
             source: (!local.0.is_unspecified()).then_some(local.0),
             local,
             remote: None,
-            traffic_class: 0,
+            options: DatagramOptions::default(),
+            groups: Vec::new(),
             channel: Channel::new(limits),
             counts: EndpointCounts::default(),
             error: None,
@@ -274,3 +311,6 @@ impl<B> Endpoint<B> {
         self.counts.drops.count(reason);
     }
 }
+
+/// The default of RFC 1700 and of Linux.
+pub(super) const HOP_LIMIT: u8 = 64;

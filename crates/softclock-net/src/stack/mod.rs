@@ -47,6 +47,7 @@ mod discovery;
 mod elsewhere;
 mod endpoint;
 mod frame;
+mod groups;
 mod hops;
 mod icmp;
 mod input;
@@ -91,8 +92,10 @@ use crate::routes::Routes;
 pub use counts::StackCounts;
 pub use elsewhere::{ReceiverCounts, RingEndpoint, RingReceived};
 pub use endpoint::{
-    Datagram, EndpointCounts, EndpointId, NetworkError, Pending, Ring, RingFrame, Taken,
+    Datagram, DatagramOptions, EndpointCounts, EndpointId, NetworkError, Pending, Ring, RingFrame,
+    Taken,
 };
+pub use groups::GroupError;
 pub use output::{Ports, SendError, datagram_packet};
 pub use settings::{Architecture, Settings};
 pub use steering::{Handed, HandedFrame, Steering};
@@ -317,12 +320,15 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Ok(())
     }
 
-    /// Closes an endpoint. The packets in its channel are dropped.
+    /// Closes an endpoint, which leaves its groups. The packets in its channel are dropped.
     pub fn close(&mut self, id: EndpointId) {
         let Some(mut endpoint) = self.endpoints.remove(id.0) else {
             return;
         };
         self.table.unbind(Transport::Udp, endpoint.local);
+        for group in endpoint.groups {
+            self.routes.leave(group);
+        }
         while endpoint.channel.pop().is_some() {
             self.drops.count(DropReason::Closed);
         }
@@ -342,10 +348,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Some((address, port).into())
     }
 
-    /// Sets the traffic class of the datagrams that an endpoint sends: six bits of DSCP, two bits of ECN.
-    pub fn set_traffic_class(&mut self, id: EndpointId, traffic_class: u8) {
+    /// Sets the options of the datagrams that an endpoint sends.
+    pub fn set_datagram_options(&mut self, id: EndpointId, options: DatagramOptions) {
         if let Some(endpoint) = self.endpoints.get_mut(id.0) {
-            endpoint.traffic_class = traffic_class;
+            endpoint.options = options;
         }
     }
 

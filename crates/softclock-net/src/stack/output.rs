@@ -10,7 +10,7 @@ use softclock_core::Instant;
 use softclock_wire::packet::{IPV4, IPV6, UDP};
 
 use super::absent::Route;
-use super::endpoint::{Arrived, Memory};
+use super::endpoint::{Arrived, DatagramOptions, HOP_LIMIT, Memory};
 use super::{BindError, EndpointId, Frame, Stack};
 use crate::checksum::{Addresses, Verify};
 use crate::drops::DropReason;
@@ -71,6 +71,8 @@ pub(super) struct Outgoing {
     pub(super) hop_limit: u8,
     pub(super) traffic_class: u8,
     pub(super) may_fragment: bool,
+    /// Whether the stack receives the packet, too, if it is to a group that it has joined.
+    pub(super) loops_groups: bool,
 }
 
 impl Outgoing {
@@ -81,14 +83,16 @@ impl Outgoing {
             hop_limit: HOP_LIMIT,
             traffic_class: 0,
             may_fragment: true,
+            loops_groups: false,
         }
     }
 
     /// A datagram of UDP.
-    fn of_datagram(addresses: Addresses, traffic_class: u8) -> Self {
+    fn of_datagram(addresses: Addresses, options: &DatagramOptions) -> Self {
         Self {
-            hop_limit: hop_limit(addresses.destination),
-            traffic_class,
+            hop_limit: options.hop_limit_to(addresses.destination),
+            traffic_class: options.traffic_class,
+            loops_groups: options.loops_groups,
             ..Self::new(addresses, UDP)
         }
     }
@@ -122,7 +126,7 @@ pub struct Ports {
 pub fn datagram_packet(
     addresses: Addresses,
     ports: Ports,
-    traffic_class: u8,
+    options: &DatagramOptions,
     identification: u32,
     payload: &[u8],
 ) -> Result<Vec<u8>, SendError> {
@@ -132,7 +136,7 @@ pub fn datagram_packet(
     if payload.len() > udp::MOST_PAYLOAD_V6 {
         return Err(SendError::TooLong);
     }
-    let outgoing = Outgoing::of_datagram(addresses, traffic_class);
+    let outgoing = Outgoing::of_datagram(addresses, options);
     let payload_bytes = udp::HEADER_BYTES + payload.len();
     let output = outgoing.output(identification);
     let mut frame = Vec::with_capacity(packet_bytes(&output, payload_bytes));
@@ -203,7 +207,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         payload: &[u8],
     ) -> Result<(), SendError> {
         let endpoint = self.endpoints.get(id.0).ok_or(SendError::Closed)?;
-        let (port, traffic_class) = (endpoint.local.1, endpoint.traffic_class);
+        let (port, options) = (endpoint.local.1, endpoint.options);
         let destination = remote.ip();
         if remote.port() == 0
             || destination.is_unspecified()
@@ -219,13 +223,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             source,
             destination,
         };
-        let outgoing = Outgoing::of_datagram(addresses, traffic_class);
+        let outgoing = Outgoing::of_datagram(addresses, &options);
         let ports = Ports {
             source: port,
             destination: remote.port(),
         };
         let identification = self.next_identification();
-        let frame = datagram_packet(addresses, ports, traffic_class, identification, payload)?;
+        let frame = datagram_packet(addresses, ports, &options, identification, payload)?;
         self.transmit(now, &outgoing, frame, None)?;
         self.counts.datagrams_sent += 1;
         if let Some(endpoint) = self.endpoints.get_mut(id.0) {
@@ -277,6 +281,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             hop_limit: packet.hop_limit,
             traffic_class: packet.traffic_class,
             may_fragment: true,
+            loops_groups: true,
         };
         self.transmit(now, &outgoing, frame, None)?;
         self.counts.datagrams_sent += 1;
@@ -298,8 +303,18 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return self.send_up(now, outgoing, frame);
         }
         let destination = outgoing.addresses.destination;
-        if self.routes.classify(destination) == Destination::Ours {
-            self.loop_back(now, frame.bytes, outgoing);
+        match self.routes.classify(destination) {
+            Destination::Ours => {
+                self.loop_back(now, frame.bytes, outgoing);
+                return Ok(());
+            }
+            Destination::Group if outgoing.loops_groups => {
+                self.loop_back(now, frame.bytes.clone(), outgoing);
+            }
+            _ => {}
+        }
+        // For this host only (RFC 1112, 6.1).
+        if outgoing.hop_limit == 0 {
             return Ok(());
         }
         let hop = match to {
@@ -393,18 +408,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         );
     }
 }
-
-/// Datagrams to groups stay on the link, unless their sender wants otherwise (RFC 1112, 6.1).
-fn hop_limit(destination: IpAddr) -> u8 {
-    if destination.is_multicast() {
-        1
-    } else {
-        HOP_LIMIT
-    }
-}
-
-/// The default of RFC 1700 and of Linux.
-const HOP_LIMIT: u8 = 64;
 
 /// The frames of the longest datagram on a link with the smallest MTU.
 const MOST_FRAGMENTS: usize = 65_535 / (552 - 20) + 2;

@@ -80,6 +80,7 @@ macro_rules! conformance {
             a_connected_socket_hears_its_peer_only
             datagrams_are_received_and_sent_without_waiting
             options_of_datagrams_are_set_or_refused
+            members_receive_what_is_sent_to_their_group
             only_sockets_of_the_kernel_have_descriptors
             a_batch_is_sent_in_order
             a_batch_is_sent_with_the_ecn_fields

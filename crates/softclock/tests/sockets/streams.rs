@@ -481,7 +481,28 @@ pub(super) async fn options_of_streams_are_set_or_refused(address: SocketAddr) {
         ErrorKind::InvalidInput
     );
     client.set_hop_limit(9).unwrap();
+    let error = client.set_hop_limit(0).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    client.set_nodelay(true).unwrap();
+    client.set_linger(Some(Duration::ZERO)).unwrap();
+    assert_eq!(client.linger().unwrap(), Some(Duration::ZERO));
+    client.set_linger(None).unwrap();
+    client.set_dscp(11).unwrap();
+    // Each option is as it was set, and the others are as before.
+    assert_eq!(client.keep_alive().unwrap(), keep_alive);
+    let timeout = client.user_timeout().unwrap();
+    assert_eq!(timeout, Some(Duration::from_secs(30)));
+    assert_eq!(
+        (client.dscp().unwrap(), client.hop_limit().unwrap()),
+        (11, 9)
+    );
+    assert!(client.nodelay().unwrap());
+    assert_eq!(client.linger().unwrap(), None);
+    assert!(!server.keep_alive().unwrap().is_on);
+    assert_eq!(server.user_timeout().unwrap(), None);
     if let Some(fd) = client.as_kernel_fd() {
+        client.set_notsent_lowat(12_345).unwrap();
+        assert_eq!(client.notsent_lowat().unwrap(), 12_345);
         assert_eq!(sockopt::tcp_keepidle(fd).unwrap(), keep_alive.idle);
         assert_eq!(sockopt::tcp_user_timeout(fd).unwrap(), 30_000);
         assert_eq!(sockopt::ip_ttl(fd).unwrap(), 9);
@@ -494,6 +515,7 @@ pub(super) async fn options_of_streams_are_set_or_refused(address: SocketAddr) {
             client.set_send_buffer_bytes(50_000).unwrap_err(),
             client.set_recv_buffer_bytes(60_000).unwrap_err(),
             client.send_buffer_bytes().unwrap_err(),
+            client.notsent_lowat().unwrap_err(),
         ];
         assert!(
             refused

@@ -399,17 +399,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Sets whether a short segment waits while another is in flight: [`SendSettings::has_nagle`] of this connection.
-    ///
-    /// [`SendSettings::has_nagle`]: crate::tcp::send::SendSettings::has_nagle
-    pub fn tcp_set_nagle(&mut self, now: Instant, id: TcpId, has_nagle: bool) {
-        self.tcp_at(now);
-        if let Some(endpoint) = self.tcp.connections.get_mut(id.0) {
-            endpoint.connection.set_nagle(has_nagle);
-            self.tcp.mark_ready(id.0);
-        }
-    }
-
     /// The bytes that were written and that the peer has not acknowledged.
     pub fn tcp_unacknowledged(&self, id: TcpId) -> usize {
         let connection = self.tcp_connection(id);

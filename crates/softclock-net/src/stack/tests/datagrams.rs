@@ -137,8 +137,12 @@ fn packets_can_be_processed_and_built_elsewhere() {
             source: 7,
             destination: 8,
         };
+        let class = DatagramOptions {
+            traffic_class: 3,
+            ..DatagramOptions::default()
+        };
         for payload in [&[5; 100][..], &[6; 4000]] {
-            let packet = datagram_packet(addresses("10.0.0.1"), ports, 3, 9, payload).unwrap();
+            let packet = datagram_packet(addresses("10.0.0.1"), ports, &class, 9, payload).unwrap();
             here.send_packet(NOW, packet).unwrap();
             exchange(NOW, &mut here, &mut there);
             let pending = there.take_pending(id).unwrap();
@@ -148,7 +152,7 @@ fn packets_can_be_processed_and_built_elsewhere() {
             assert_eq!((datagram.payload(), datagram.ecn), (payload, 3));
             assert_eq!(datagram.source, at("10.0.0.1:7"));
         }
-        let foreign = datagram_packet(addresses("10.0.0.3"), ports, 0, 9, b"").unwrap();
+        let foreign = datagram_packet(addresses("10.0.0.3"), ports, &class, 9, b"").unwrap();
         assert_eq!(here.send_packet(NOW, foreign), Err(SendError::Remote));
         assert_eq!(here.send_packet(NOW, vec![0; 20]), Err(SendError::Remote));
     }

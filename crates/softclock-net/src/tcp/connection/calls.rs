@@ -129,13 +129,6 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         self.error = None;
     }
 
-    /// Sets whether a short segment waits while another is in flight. Has no effect before the connection is open.
-    pub fn set_nagle(&mut self, has_nagle: bool) {
-        if let Phase::Open(open) = &mut self.phase {
-            open.sender.set_nagle(has_nagle);
-        }
-    }
-
     /// The bytes that were written and that the peer has not acknowledged.
     pub fn unacknowledged(&self) -> usize {
         self.sender().map_or(0, Sender::unacknowledged)

@@ -17,11 +17,14 @@ pub(crate) use listener::ListenerIo;
 pub(crate) use tcp::TcpIo;
 pub(crate) use udp::UdpIo;
 
-/// Returns the size of a buffer of the kernel's socket; `Unsupported` without one.
-pub(crate) fn buffer_bytes(
+/// Reads an option that only sockets of the kernel have; `what` names it in the error of others.
+pub(crate) fn kernel_option<T>(
     kernel: Option<&Kernel>,
-    read: impl FnOnce(BorrowedFd<'_>) -> io::Result<usize>,
-) -> io::Result<usize> {
-    let kernel = kernel.ok_or_else(|| unsupported("buffer of a size of its own"))?;
-    kernel.call(read)
+    what: &str,
+    read: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+) -> io::Result<T> {
+    kernel.ok_or_else(|| unsupported(what))?.call(read)
 }
+
+/// The name of a buffer in errors.
+pub(crate) const BUFFER: &str = "buffer of a size of its own";

@@ -5,8 +5,11 @@ use std::net::{Shutdown, SocketAddr};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
+use softclock_linux::socket;
+use softclock_net::tcp::settings::Settings;
 
 use crate::net::kernel::Kernel;
 #[cfg(feature = "memory-net")]
@@ -282,6 +285,31 @@ impl TcpIo {
             #[cfg(feature = "memory-net")]
             Self::Memory(memory) => memory.set(option),
         }
+    }
+
+    /// Reads an option: of the kernel's socket by `read`, and of others by `own` from their settings.
+    pub(crate) fn option<T>(
+        &self,
+        read: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+        own: impl FnOnce(&Settings) -> T,
+    ) -> io::Result<T> {
+        match self {
+            Self::Kernel(kernel) => kernel.call(read),
+            Self::Stack(stack) => stack.setting(own),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => Ok(memory.setting(own)),
+        }
+    }
+
+    /// The time for which closing tries to deliver data; `None`: as long as the carrier does by itself.
+    pub(crate) fn linger(&self) -> io::Result<Option<Duration>> {
+        let resets = match self {
+            Self::Kernel(kernel) => return kernel.call(socket::tcp::linger),
+            Self::Stack(stack) => stack.resets(),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.resets(),
+        };
+        Ok(resets.then_some(Duration::ZERO))
     }
 
     /// Bytes sent that the peer has not acknowledged.

@@ -3,11 +3,13 @@
 use std::cell::Cell;
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use softclock_linux::socket;
+use softclock_core::TriggerState;
 use softclock_linux::socket::udp::{BindOptions, RecvBatch, Transmit};
+use softclock_net::stack::DatagramOptions;
 
 use crate::net::kernel::Kernel;
 #[cfg(feature = "memory-net")]
@@ -183,13 +185,21 @@ impl UdpIo {
         }
     }
 
-    /// The differentiated services code point of the kernel's socket. The other carriers keep it themselves when a
-    /// datagram states an ECN field.
-    pub(crate) fn dscp(&self) -> io::Result<u8> {
-        match self {
-            Self::Kernel(kernel) => kernel.call(socket::dscp),
-            _ => Ok(0),
-        }
+    /// Reads an option: of the kernel's socket by `read`, and of others by `own` from those that they keep.
+    pub(crate) fn option<T>(
+        &self,
+        read: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>,
+        own: impl FnOnce(DatagramOptions) -> T,
+    ) -> io::Result<T> {
+        let options = match self {
+            Self::Kernel(kernel) => return kernel.call(read),
+            Self::Stack(stack) => stack.options(),
+            Self::Member(member) => member.options(),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => memory.options(),
+        };
+        self.runtime().trigger(TriggerState::SystemCall);
+        Ok(own(options))
     }
 
     /// Sends `bytes` as one datagram, or as datagrams of `segment_bytes` each, to `peer` or the connected one.

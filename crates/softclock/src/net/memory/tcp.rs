@@ -12,9 +12,10 @@ use std::task::{Context, Poll};
 use softclock_core::{SourceId, TriggerState};
 use softclock_linux::readiness::Readiness;
 use softclock_linux::socket::tcp::ListenOptions;
+use softclock_net::tcp::settings::Settings;
 
 use super::{Network, Queue};
-use crate::net::options::{TcpOption, check_dscp};
+use crate::net::options::TcpOption;
 use crate::net::registration::Registration;
 use crate::runtime::sources::Direction;
 
@@ -78,6 +79,7 @@ pub(crate) struct MemoryTcp {
     end: usize,
     /// Whether dropping this end resets the connection.
     resets: Cell<bool>,
+    settings: RefCell<Settings>,
 }
 
 struct Pair {
@@ -120,6 +122,7 @@ impl MemoryTcp {
             pair: pair.clone(),
             end,
             resets: Cell::new(false),
+            settings: RefCell::default(),
         };
         // The connection is complete before it is accepted, like one in the kernel's queue.
         listener.waiting.borrow_mut().push_back(end(accepted, 1));
@@ -340,12 +343,23 @@ impl MemoryTcp {
     /// Sets an option, most of which have no effect in memory.
     pub(crate) fn set(&self, option: TcpOption) -> io::Result<()> {
         self.pass_call();
-        match option {
-            TcpOption::Linger(linger) => self.resets.set(linger.is_some()),
-            TcpOption::Dscp(dscp) => check_dscp(dscp)?,
-            _ => {}
+        if let TcpOption::Linger(linger) = option {
+            self.resets.set(linger.is_some());
         }
+        option.check()?;
+        option.apply(&mut self.settings.borrow_mut());
         Ok(())
+    }
+
+    /// Reads the settings, most of which have no effect in memory.
+    pub(crate) fn setting<T>(&self, read: impl FnOnce(&Settings) -> T) -> T {
+        self.pass_call();
+        read(&self.settings.borrow())
+    }
+
+    /// Whether dropping this end resets the connection.
+    pub(crate) fn resets(&self) -> bool {
+        self.resets.get()
     }
 
     pub(crate) fn local_addr(&self) -> io::Result<SocketAddr> {

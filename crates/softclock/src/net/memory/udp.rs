@@ -10,9 +10,10 @@ use std::task::{Context, Poll};
 use softclock_core::{Clock, Instant, TriggerState};
 use softclock_linux::readiness::Readiness;
 use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch, RecvOptions, Transmit};
+use softclock_net::stack::DatagramOptions;
 
 use super::{Network, Queue};
-use crate::net::options::{UdpOption, check_dscp};
+use crate::net::options::UdpOption;
 use crate::net::registration::Registration;
 use crate::net::sending::send_each;
 use crate::runtime::inner::Inner;
@@ -48,7 +49,7 @@ pub(crate) struct MemoryUdp {
     address: SocketAddr,
     queue: Rc<Queue<Waiting>>,
     receive: RecvOptions,
-    ecn: Cell<Ecn>,
+    options: Cell<DatagramOptions>,
     peer: Cell<Option<SocketAddr>>,
     /// Whether a datagram to the connected peer had no receiver.
     is_refused: Cell<bool>,
@@ -68,7 +69,7 @@ impl MemoryUdp {
             address,
             queue,
             receive: options.receive,
-            ecn: Cell::default(),
+            options: Cell::default(),
             peer: Cell::new(None),
             is_refused: Cell::new(false),
         })
@@ -173,12 +174,18 @@ impl MemoryUdp {
     pub(crate) fn set(&self, option: UdpOption) -> io::Result<()> {
         self.runtime().trigger(TriggerState::SystemCall);
         match option {
-            UdpOption::Ecn(ecn) => self.ecn.set(ecn),
-            UdpOption::Dscp(dscp) => check_dscp(dscp)?,
-            UdpOption::Join(..) | UdpOption::Leave(..) => return Err(option.unsupported()),
-            _ => {}
+            UdpOption::SendBuffer(_)
+            | UdpOption::RecvBuffer(_)
+            | UdpOption::Broadcast(_)
+            | UdpOption::MulticastInterface(_) => {}
+            _ => self.options.set(option.applied(self.options.get())?),
         }
         Ok(())
+    }
+
+    /// The options of the datagrams to send.
+    pub(crate) fn options(&self) -> DatagramOptions {
+        self.options.get()
     }
 
     pub(crate) fn poll_send_datagrams(
@@ -275,7 +282,9 @@ impl MemoryUdp {
                 payload: payload.to_vec(),
                 source,
                 destination: peer.ip(),
-                ecn: datagram.ecn.unwrap_or(self.ecn.get()),
+                ecn: datagram
+                    .ecn
+                    .unwrap_or_else(|| Ecn::of_traffic_class(self.options.get().traffic_class)),
                 received: self.runtime().clock.now(),
                 segment_bytes,
             });

@@ -74,6 +74,14 @@ impl Interface {
         }
     }
 
+    /// Whether frames to multicast groups arrive. The programs of AF_XDP leave them to the host.
+    pub(super) fn takes_groups(&self) -> bool {
+        match self {
+            Self::Devices(devices) => !matches!(devices.first.descriptor(), Device::Xdp(_)),
+            Self::Channels(_) | Self::Lane(_) => false,
+        }
+    }
+
     /// The channels of NI-LRP, if this is one.
     pub(super) const fn channels(&self) -> Option<&Channels> {
         match self {

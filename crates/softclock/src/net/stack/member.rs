@@ -13,13 +13,15 @@ use softclock_linux::socket::udp::{BindOptions, RecvBatch, RecvOptions, Transmit
 use softclock_net::checksum::Addresses;
 use softclock_net::drops::DropReason;
 use softclock_net::routes::{Destination, Routes};
-use softclock_net::stack::{self, Pending, Ports, SendError, Taken, datagram_packet};
+use softclock_net::stack::{
+    self, DatagramOptions, Pending, Ports, SendError, Taken, datagram_packet,
+};
 
 use super::ring::SocketRing;
 use super::share::StackShare;
 use super::shared::{Change, NotSent, Shared, SharedSocket};
-use super::udp::{network_error, reuse_error, seen, send_error, with_ecn, with_option};
-use crate::net::options::UdpOption;
+use super::udp::{network_error, reuse_error, seen, send_error};
+use crate::net::options::{UdpOption, with_ecn};
 use crate::net::sending::{send_each, send_segments};
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
@@ -35,8 +37,8 @@ pub(crate) struct MemberUdp {
     is_channel_next: Cell<bool>,
     receive: RecvOptions,
     remote: Cell<Option<SocketAddr>>,
-    /// The traffic class of the datagrams to send.
-    class: Cell<u8>,
+    /// The options of the datagrams to send.
+    options: Cell<DatagramOptions>,
 }
 
 impl MemberUdp {
@@ -70,7 +72,7 @@ impl MemberUdp {
             is_channel_next: Cell::new(false),
             receive: options.receive,
             remote: Cell::new(None),
-            class: Cell::default(),
+            options: Cell::default(),
         })
     }
 
@@ -240,9 +242,19 @@ impl MemberUdp {
     }
 
     pub(crate) fn set(&self, option: UdpOption) -> io::Result<()> {
-        let set = with_option(self.class.get(), option).map(|class| self.class.set(class));
+        let set = match option {
+            // The thread with the stack does it, for all packets of others.
+            UdpOption::MulticastLoop(false) => Err(option.unsupported()),
+            _ => option.applied(self.options.get()),
+        };
+        let set = set.map(|options| self.options.set(options));
         self.runtime.trigger(TriggerState::SystemCall);
         set
+    }
+
+    /// The options of the datagrams to send.
+    pub(crate) const fn options(&self) -> DatagramOptions {
+        self.options.get()
     }
 
     /// Sends a datagram, or datagrams of `segment_bytes` as far as there is room.
@@ -323,10 +335,12 @@ impl MemberUdp {
             destination: peer.port(),
         };
         let identification = self.shared.next_identification();
-        let own = self.class.get();
-        let class = datagram.ecn.map_or(own, |ecn| with_ecn(own, ecn));
+        let mut options = self.options.get();
+        if let Some(ecn) = datagram.ecn {
+            options.traffic_class = with_ecn(options.traffic_class, ecn);
+        }
         let payload = datagram.payload;
-        let packet = datagram_packet(addresses, ports, class, identification, payload)?;
+        let packet = datagram_packet(addresses, ports, &options, identification, payload)?;
         self.shared.send(packet, cx).map_err(|error| match error {
             NotSent::Full => SendError::Full,
             NotSent::Closed => SendError::Closed,

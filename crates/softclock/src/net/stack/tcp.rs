@@ -24,7 +24,7 @@ use softclock_net::tcp::state::State;
 use super::driver::{Driver, ends};
 use super::share::StackShare;
 use super::udp::bind_error;
-use crate::net::options::{TcpOption, check_dscp};
+use crate::net::options::TcpOption;
 use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
@@ -397,31 +397,35 @@ impl StackTcp {
 
     pub(crate) fn set(&self, option: TcpOption) -> io::Result<()> {
         let set = match option {
-            TcpOption::NoDelay(on) => self.driver.with_tcp(|stack, now| {
-                stack.tcp_set_nagle(now, self.id, !on);
-                Ok(())
-            }),
             // The stack's send buffer takes about as much as a round trip can send, however large it may get.
             TcpOption::NotsentLowat(_) => Ok(()),
             TcpOption::Linger(linger) => {
                 self.resets.set(linger.is_some());
                 Ok(())
             }
-            TcpOption::KeepAlive(keep_alive) => {
-                self.change(|settings| settings.keep_alive = keep_alive)
-            }
-            TcpOption::UserTimeout(timeout) => {
-                self.change(|settings| settings.send.user_timeout = timeout)
-            }
-            TcpOption::Dscp(dscp) => {
-                check_dscp(dscp).and_then(|()| self.change(|settings| settings.dscp = dscp))
-            }
-            TcpOption::HopLimit(0) => Err(io::ErrorKind::InvalidInput.into()),
-            TcpOption::HopLimit(hops) => self.change(|settings| settings.hop_limit = hops),
             TcpOption::SendBuffer(_) | TcpOption::RecvBuffer(_) => Err(option.unsupported()),
+            _ => option
+                .check()
+                .and_then(|()| self.change(|settings| option.apply(settings))),
         };
         self.runtime().trigger(TriggerState::SystemCall);
         set
+    }
+
+    /// Reads the settings of the connection.
+    pub(crate) fn setting<T>(&self, read: impl FnOnce(&Settings) -> T) -> io::Result<T> {
+        let stack = self.driver.stack.borrow();
+        let read = stack
+            .tcp_connection(self.id)
+            .map(|connection| read(connection.settings()));
+        drop(stack);
+        self.runtime().trigger(TriggerState::SystemCall);
+        read.ok_or_else(|| io::ErrorKind::NotConnected.into())
+    }
+
+    /// Whether dropping the stream resets the connection.
+    pub(crate) const fn resets(&self) -> bool {
+        self.resets.get()
     }
 
     fn change(&self, change: impl FnOnce(&mut Settings)) -> io::Result<()> {

@@ -11,11 +11,13 @@ use softclock_core::TriggerState;
 use softclock_linux::link::{BATCH, Buffer, Transport};
 use softclock_linux::readiness::Readiness;
 use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch, RecvOptions, Transmit};
-use softclock_net::stack::{self, BindError, EndpointId, NetworkError, SendError, Taken};
+use softclock_net::stack::{
+    self, BindError, DatagramOptions, EndpointId, GroupError, NetworkError, SendError, Taken,
+};
 
 use super::driver::Driver;
 use super::ring::SocketRing;
-use crate::net::options::{UdpOption, check_dscp};
+use crate::net::options::{UdpOption, with_ecn};
 use crate::net::registration::Registration;
 use crate::net::sending::{send_each, send_segments};
 use crate::runtime::inner::Inner;
@@ -31,8 +33,8 @@ pub(crate) struct StackUdp {
     /// The address and port as they were bound.
     bound: SocketAddr,
     receive: RecvOptions,
-    /// The traffic class of the datagrams to send.
-    class: Cell<u8>,
+    /// The options of the datagrams to send.
+    options: Cell<DatagramOptions>,
 }
 
 impl StackUdp {
@@ -60,7 +62,7 @@ impl StackUdp {
             ring,
             bound: address,
             receive: options.receive,
-            class: Cell::default(),
+            options: Cell::default(),
         })
     }
 
@@ -219,13 +221,34 @@ impl StackUdp {
     }
 
     pub(crate) fn set(&self, option: UdpOption) -> io::Result<()> {
-        let set = with_option(self.class.get(), option).map(|class| {
-            self.class.set(class);
-            let mut stack = self.driver.stack.borrow_mut();
-            stack.set_traffic_class(self.id, class);
-        });
+        let set = match option {
+            UdpOption::Join(group, interface) => {
+                let takes = self.driver.takes_groups_at(interface);
+                takes.then(|| {
+                    self.driver
+                        .stack
+                        .borrow_mut()
+                        .join(self.id, group)
+                        .map_err(group_error)
+                })
+            }
+            UdpOption::Leave(group, _) => {
+                let left = self.driver.stack.borrow_mut().leave(self.id, group);
+                Some(left.map_err(group_error))
+            }
+            _ => Some(option.applied(self.options.get()).map(|options| {
+                self.options.set(options);
+                let mut stack = self.driver.stack.borrow_mut();
+                stack.set_datagram_options(self.id, options);
+            })),
+        };
         self.runtime().trigger(TriggerState::SystemCall);
-        set
+        set.unwrap_or_else(|| Err(option.unsupported()))
+    }
+
+    /// The options of the datagrams to send.
+    pub(crate) const fn options(&self) -> DatagramOptions {
+        self.options.get()
     }
 
     /// Sends a datagram, or datagrams of `segment_bytes` as far as there is room.
@@ -276,9 +299,14 @@ impl StackUdp {
 
     fn transmit(&self, datagram: &Transmit<'_>) -> Result<(), SendError> {
         self.driver.with_stack(|stack, now| {
-            let own = self.class.get();
+            let own = self.options.get();
             if let Some(ecn) = datagram.ecn {
-                stack.set_traffic_class(self.id, with_ecn(own, ecn));
+                let traffic_class = with_ecn(own.traffic_class, ecn);
+                let options = DatagramOptions {
+                    traffic_class,
+                    ..own
+                };
+                stack.set_datagram_options(self.id, options);
             }
             let peer = datagram.destination.or_else(|| stack.remote(self.id));
             let sent = match (peer, datagram.source) {
@@ -289,7 +317,7 @@ impl StackUdp {
                 (Some(peer), None) => stack.send_to(now, self.id, peer, datagram.payload),
             };
             if datagram.ecn.is_some() {
-                stack.set_traffic_class(self.id, own);
+                stack.set_datagram_options(self.id, own);
             }
             sent
         })
@@ -345,25 +373,19 @@ pub(super) fn seen<'a, B: Deref<Target = [u8]>>(
     datagram
 }
 
-/// Returns the traffic class with this option, the only ones of the stack's UDP sockets.
-pub(super) fn with_option(class: u8, option: UdpOption) -> io::Result<u8> {
-    match option {
-        UdpOption::Ecn(ecn) => Ok(with_ecn(class, ecn)),
-        UdpOption::Dscp(dscp) => {
-            check_dscp(dscp).map(|()| dscp << 2 | Ecn::of_traffic_class(class) as u8)
-        }
-        other => Err(other.unsupported()),
-    }
-}
-
-/// Returns the traffic class with this ECN field.
-pub(super) const fn with_ecn(class: u8, ecn: Ecn) -> u8 {
-    class >> 2 << 2 | ecn as u8
-}
-
 pub(super) fn reuse_error() -> io::Error {
     let reason = "sockets of a stack cannot share a port";
     io::Error::new(io::ErrorKind::Unsupported, reason)
+}
+
+fn group_error(error: GroupError) -> io::Error {
+    let kind = match error {
+        GroupError::Member => io::ErrorKind::AddrInUse,
+        GroupError::NotMember => io::ErrorKind::AddrNotAvailable,
+        GroupError::TooMany => io::ErrorKind::QuotaExceeded,
+        _ => io::ErrorKind::InvalidInput,
+    };
+    io::Error::new(kind, error)
 }
 
 pub(super) fn bind_error(error: BindError) -> io::Error {

@@ -1,12 +1,14 @@
 //! Socket options of connections.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use softclock_linux::socket;
+use softclock_net::tcp::settings::Settings;
 
 use super::TcpStream;
-use crate::net::carrier::buffer_bytes;
+use crate::net::carrier::{BUFFER, kernel_option};
 use crate::net::options::TcpOption;
 use crate::net::stack::KeepAlive;
 
@@ -21,6 +23,15 @@ impl TcpStream {
         self.io.set(TcpOption::NoDelay(nodelay))
     }
 
+    /// Returns whether small segments are sent at once.
+    ///
+    /// # Errors
+    /// Those of `getsockopt(2)`.
+    pub fn nodelay(&self) -> io::Result<bool> {
+        let own = |settings: &Settings| !settings.send.has_nagle;
+        self.io.option(socket::tcp::nodelay, own)
+    }
+
     /// Sets how many bytes may wait in the kernel for the peer's window before it accepts no more
     /// (`TCP_NOTSENT_LOWAT`, at most 4 GiB; 0 for the system's default, which usually is no limit).
     ///
@@ -32,6 +43,15 @@ impl TcpStream {
     /// Those of `setsockopt(2)`.
     pub fn set_notsent_lowat(&self, bytes: u32) -> io::Result<()> {
         self.io.set(TcpOption::NotsentLowat(bytes))
+    }
+
+    /// Returns how many bytes may wait in the kernel before it accepts no more; 0 for the system's default.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] with a [stack](crate::net::stack); otherwise those of `getsockopt(2)`.
+    pub fn notsent_lowat(&self) -> io::Result<u32> {
+        let what = "limit of unsent bytes";
+        kernel_option(self.io.as_kernel(), what, socket::tcp::notsent_lowat)
     }
 
     /// Sets how closing treats undelivered data (`SO_LINGER`). With `None`, the kernel keeps delivering it in the
@@ -50,6 +70,14 @@ impl TcpStream {
         // Pending paced data must be discarded too when closing resets the connection.
         self.pacing.set_resets(linger.is_some());
         self.io.set(TcpOption::Linger(linger))
+    }
+
+    /// Returns how closing treats undelivered data; see [`set_linger`](Self::set_linger).
+    ///
+    /// # Errors
+    /// Those of `getsockopt(2)`.
+    pub fn linger(&self) -> io::Result<Option<Duration>> {
+        self.io.linger()
     }
 
     /// Sets whether and when the connection is probed while it is idle, so that one with a lost peer ends
@@ -79,6 +107,15 @@ impl TcpStream {
         self.io.set(TcpOption::KeepAlive(keep_alive))
     }
 
+    /// Returns whether and when the connection is probed while it is idle.
+    ///
+    /// # Errors
+    /// Those of `getsockopt(2)`.
+    pub fn keep_alive(&self) -> io::Result<KeepAlive> {
+        self.io
+            .option(keep_alive_of_kernel, |settings| settings.keep_alive)
+    }
+
     /// Sets how long written data may wait for the peer's acknowledgment, or for its window to open, before the
     /// connection ends with [`io::ErrorKind::TimedOut`] (`TCP_USER_TIMEOUT`). With `None`, the number of
     /// retransmissions decides. Rounded up: by the kernel to 1 ms, by a [stack](crate::net::stack) to 100 ms.
@@ -89,6 +126,17 @@ impl TcpStream {
         self.io.set(TcpOption::UserTimeout(timeout))
     }
 
+    /// Returns how long written data may wait for the peer's acknowledgment; `None` if the number of retransmissions
+    /// decides.
+    ///
+    /// # Errors
+    /// Those of `getsockopt(2)`.
+    pub fn user_timeout(&self) -> io::Result<Option<Duration>> {
+        self.io.option(socket::tcp::user_timeout, |settings| {
+            settings.send.user_timeout
+        })
+    }
+
     /// Sets the differentiated services code point of the packets, 0 to 63 (`IP_TOS`, `IPV6_TCLASS`; RFC 2474).
     ///
     /// # Errors
@@ -97,12 +145,29 @@ impl TcpStream {
         self.io.set(TcpOption::Dscp(dscp))
     }
 
+    /// Returns the differentiated services code point of the packets.
+    ///
+    /// # Errors
+    /// Those of `getsockopt(2)`.
+    pub fn dscp(&self) -> io::Result<u8> {
+        self.io.option(socket::dscp, |settings| settings.dscp)
+    }
+
     /// Sets the hop limit of the packets, at least 1 (`IP_TTL`, `IPV6_UNICAST_HOPS`).
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for 0; otherwise those of `setsockopt(2)`.
     pub fn set_hop_limit(&self, hops: u8) -> io::Result<()> {
         self.io.set(TcpOption::HopLimit(hops))
+    }
+
+    /// Returns the hop limit of the packets.
+    ///
+    /// # Errors
+    /// Those of `getsockopt(2)`.
+    pub fn hop_limit(&self) -> io::Result<u8> {
+        self.io
+            .option(socket::hop_limit, |settings| settings.hop_limit)
     }
 
     /// Requests a send buffer of about `bytes` (`SO_SNDBUF`), which turns off its automatic size. The kernel doubles
@@ -129,7 +194,7 @@ impl TcpStream {
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] with a [stack](crate::net::stack); otherwise those of `getsockopt(2)`.
     pub fn send_buffer_bytes(&self) -> io::Result<usize> {
-        buffer_bytes(self.io.as_kernel(), socket::send_buffer_bytes)
+        kernel_option(self.io.as_kernel(), BUFFER, socket::send_buffer_bytes)
     }
 
     /// Returns the size of the receive buffer with the kernel's bookkeeping (`SO_RCVBUF`).
@@ -137,6 +202,16 @@ impl TcpStream {
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] with a [stack](crate::net::stack); otherwise those of `getsockopt(2)`.
     pub fn recv_buffer_bytes(&self) -> io::Result<usize> {
-        buffer_bytes(self.io.as_kernel(), socket::recv_buffer_bytes)
+        kernel_option(self.io.as_kernel(), BUFFER, socket::recv_buffer_bytes)
     }
+}
+
+fn keep_alive_of_kernel(fd: BorrowedFd<'_>) -> io::Result<KeepAlive> {
+    let (idle, interval, probes) = socket::tcp::keep_alive_times(fd)?;
+    Ok(KeepAlive {
+        is_on: socket::tcp::keep_alive(fd)?,
+        idle,
+        interval,
+        probes,
+    })
 }

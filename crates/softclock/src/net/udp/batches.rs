@@ -187,7 +187,7 @@ impl UdpSocket {
         if let Some(dscp) = self.dscp.get() {
             return Ok(dscp);
         }
-        let dscp = self.io.dscp()?;
+        let dscp = self.dscp()?;
         self.dscp.set(Some(dscp));
         Ok(dscp)
     }

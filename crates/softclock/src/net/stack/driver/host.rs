@@ -79,6 +79,12 @@ impl Driver {
         }
     }
 
+    /// Whether sockets can join groups at this interface; 0 stands for the stack's.
+    pub(in super::super) fn takes_groups_at(&self, interface: u32) -> bool {
+        let is_own = interface == 0 || interface == self.link.index();
+        is_own && self.interface.takes_groups()
+    }
+
     /// Whether a socket at this address belongs to the stack.
     pub(in super::super) fn owns(&self, transport: Transport, local: SocketAddr) -> bool {
         let stack = self.stack.borrow();
