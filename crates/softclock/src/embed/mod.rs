@@ -24,6 +24,10 @@
 //!   rounds up, so events are up to 1 ms late. For events on time, register a [`WakeTimer`] with the loop: a
 //!   descriptor that becomes readable when the wait should end.
 //!
+//! # Instants
+//! Events and clocks take this crate's [`Instant`], in nanoseconds of CLOCK_MONOTONIC. [`LoopTimers::from_std`] and
+//! [`LoopTimers::to_std`] convert from and to [`std::time::Instant`].
+//!
 //! # Pacing
 //! [`SendQueue`] sends the data of a socket evenly. For other cases, [`RateClock`] computes when to send the packets of
 //! one flow, and [`ByteClock`] those of several classes on a link. Both take the time as an argument, which

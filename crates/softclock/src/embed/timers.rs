@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 use std::mem;
-use std::time::Duration;
+use std::time::{self, Duration};
 
 use softclock_core::time::saturating_ns;
 use softclock_core::{
@@ -114,6 +114,32 @@ impl<T> LoopTimers<T> {
     #[inline]
     pub fn now(&self) -> Instant {
         self.clock.now()
+    }
+
+    /// Converts an instant of the standard library to one of the thread's clock, such as a deadline that other code
+    /// has computed. Both count CLOCK_MONOTONIC; two clocks that are read at the same moment differ by at most about
+    /// 1 us. Returns [`Instant::ORIGIN`] for an instant before that.
+    ///
+    /// # Example
+    /// ```
+    /// use softclock::FireWindow;
+    /// use softclock::embed::LoopTimers;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let mut timers = LoopTimers::new();
+    /// let deadline = Instant::now() + Duration::from_millis(2);
+    /// timers.schedule(FireWindow::from(timers.from_std(deadline)), "deadline");
+    /// assert_eq!(timers.to_std(timers.from_std(deadline)), deadline);
+    /// ```
+    #[allow(clippy::wrong_self_convention, reason = "the pair of to_std")]
+    pub fn from_std(&self, instant: time::Instant) -> Instant {
+        self.clock.from_std(instant)
+    }
+
+    /// Converts an instant of the thread's clock to one of the standard library, as precisely as
+    /// [`from_std`](Self::from_std) does.
+    pub fn to_std(&self, instant: Instant) -> time::Instant {
+        self.clock.to_std(instant)
     }
 
     /// Schedules an event to fire from `window.earliest` on. Never fires early. If an idle thread should not spin for
