@@ -20,9 +20,10 @@
  *                       it, before that thread ends
  *     -ENOTRECOVERABLE  a bug of the library; the object can only be freed
  *
- * Only the functions *_new() and softclock_get_statistics() allocate memory, and the scheduling ones if more events
- * are pending than memory was reserved for. If there is no memory left, softclock_send_queue_new() returns -ENOMEM;
- * the others end the process.
+ * Only the functions *_new(), softclock_byte_clock_add_class() and softclock_get_statistics() allocate memory, the
+ * scheduling ones if more events are pending than memory was reserved for, and softclock_byte_clock_enqueue() and
+ * softclock_byte_clock_dequeue() if more packets or classes wait than ever before. If there is no memory left,
+ * softclock_send_queue_new() returns -ENOMEM; the others end the process.
  */
 #ifndef SOFTCLOCK_H
 #define SOFTCLOCK_H
@@ -192,8 +193,89 @@ uint64_t softclock_rate_clock_due(softclock_rate_clock *clock, uint64_t now_ns);
 /* Records a transmission at `now_ns`. */
 int softclock_rate_clock_on_transmit(softclock_rate_clock *clock, uint64_t now_ns);
 
+/*
+ * Records that `bytes` were sent at `now_ns`, where a full transmission has `full` bytes, at least 1. After fewer
+ * bytes, the next is due proportionally sooner; after more, proportionally later.
+ */
+int softclock_rate_clock_on_transmit_bytes(softclock_rate_clock *clock, uint64_t now_ns, uint64_t bytes,
+					   uint64_t full);
+
+/*
+ * Changes the rates for transmissions of the same size, such as after new feedback of a congestion control. The next
+ * transmission is rescaled to the new rates, and lateness so far is not made up for.
+ */
+int softclock_rate_clock_set_rates(softclock_rate_clock *clock, uint64_t target_ns, uint64_t minimum_ns);
+
+/* Changes the intervals for transmissions of another size at the same rates. The schedule stays. */
+int softclock_rate_clock_set_intervals(softclock_rate_clock *clock, uint64_t target_ns, uint64_t minimum_ns);
+
+/* Sets how far transmissions may fall behind the rate and still catch up, at least `target_ns`; 50 ms by default. */
+int softclock_rate_clock_set_most_behind(softclock_rate_clock *clock, uint64_t most_ns);
+
 /* Records that there is nothing to send: the time until the next transmission is not made up for. */
 int softclock_rate_clock_end(softclock_rate_clock *clock);
+
+/* Byte clocks: when to send the packets of several classes on one link, each class at its own rate */
+
+typedef struct softclock_byte_clock softclock_byte_clock;
+
+/* The options of a class. 0 stands for the default in parentheses. */
+typedef struct softclock_class_options {
+	uint64_t rate_bps;	/* the average rate in bits per second; it has no default. Limited to the link's */
+	uint64_t peak_bps;	/* the rate at which it catches up (that of the link) */
+	uint64_t burst_bytes;	/* the bytes to make up for after it was idle (up to seven packets) */
+	uint64_t most_behind_ns; /* the time to make up for after late packets (up to seven packets) */
+	uint64_t most_bytes;	/* the most bytes that wait (1 MiB) */
+	size_t most_packets;	/* the most packets that wait (1000), up to 2^24 */
+} softclock_class_options;
+
+/* Creates a byte clock without classes for a link of `link_bps` bits per second, from the time `start_ns` on. */
+int softclock_byte_clock_new(uint64_t link_bps, uint64_t start_ns, softclock_byte_clock **clock);
+
+/*
+ * Frees a byte clock. NULL is allowed. The memory of packets that wait stays the program's: take them by
+ * softclock_byte_clock_drain() before.
+ */
+int softclock_byte_clock_free(softclock_byte_clock *clock);
+
+/*
+ * Delays packets by up to `tolerance_ns` after the first due time, so that all that are due by then leave together. The
+ * default is 0.
+ */
+int softclock_byte_clock_set_tolerance(softclock_byte_clock *clock, uint64_t tolerance_ns);
+
+/*
+ * Adds a class, and stores its number in *class_number unless that is NULL. The first has the number 0. -ENOBUFS for more
+ * than 2^16. If the rates of the classes that have packets add up to more than the link's, each gets its share.
+ */
+int softclock_byte_clock_add_class(softclock_byte_clock *clock, const softclock_class_options *options,
+				   uint32_t *class_number);
+
+/* Changes the options of a class from its next packet on. Packets that wait stay. */
+int softclock_byte_clock_set_options(softclock_byte_clock *clock, uint32_t class_number,
+				     const softclock_class_options *options);
+
+/*
+ * Queues a packet of a class that takes `bytes` on the wire. `packet` is a value of the program. -ENOBUFS if the queue
+ * of the class has no room.
+ */
+int softclock_byte_clock_enqueue(softclock_byte_clock *clock, uint32_t class_number, void *packet, uint64_t bytes,
+				 uint64_t now_ns);
+
+/*
+ * Stores a packet that may be sent at `now_ns` in *packet and returns 1. If there is none, stores the time for which to
+ * schedule the next call in *next_ns, SOFTCLOCK_NEVER if no packet waits, and returns 0. Call it until it returns 0.
+ */
+int softclock_byte_clock_dequeue(softclock_byte_clock *clock, uint64_t now_ns, void **packet, uint64_t *next_ns);
+
+/* Returns the number of packets of a class that wait; 0 after an error. */
+size_t softclock_byte_clock_queued(softclock_byte_clock *clock, uint32_t class_number);
+
+/*
+ * Takes all packets of a class that wait: stores them in `packets`, which has room for `room`, and returns their
+ * number. -ENOBUFS if there are more; then none is taken.
+ */
+int64_t softclock_byte_clock_drain(softclock_byte_clock *clock, uint32_t class_number, void **packets, size_t room);
 
 /* Send queues: the data of a socket, sent evenly */
 

@@ -1,4 +1,4 @@
-//! The C interface of [`softclock::embed`]: soft timers, rate clocks and send queues for event loops in C.
+//! The C interface of [`softclock::embed`]: soft timers, rate clocks, byte clocks and send queues for event loops in C.
 //!
 //! `include/softclock.h` declares and documents the functions, and softclock(3) describes their use. This crate only
 //! translates: each function checks its arguments, calls the method of the same name, and returns its result or a
@@ -6,7 +6,7 @@
 //!
 //! - `status`: results as error numbers, and panics as errors.
 //! - `handle`: pointers to objects of one thread.
-//! - `timers`, `wake`, `rate_clock`, `send_queue`: a file for each type.
+//! - `timers`, `wake`, `rate_clock`, `byte_clock`, `send_queue`: a file for each type.
 #![allow(
     non_camel_case_types,
     reason = "types have the names by which C knows them"
@@ -16,6 +16,7 @@
     reason = "the header states for all functions what callers must keep to"
 )]
 
+mod byte_clock;
 mod handle;
 mod rate_clock;
 mod send_queue;
@@ -23,6 +24,7 @@ mod status;
 mod timers;
 mod wake;
 
+pub use byte_clock::*;
 pub use rate_clock::*;
 pub use send_queue::*;
 pub use timers::*;

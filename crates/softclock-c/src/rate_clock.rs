@@ -75,6 +75,67 @@ pub unsafe extern "C" fn softclock_rate_clock_on_transmit(
     })
 }
 
+/// Records a transmission of another size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn softclock_rate_clock_on_transmit_bytes(
+    clock: *mut softclock_rate_clock,
+    now_ns: u64,
+    bytes: u64,
+    full: u64,
+) -> c_int {
+    // SAFETY: as `access` demands.
+    status(|| unsafe {
+        if full == 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        access(clock)?.on_transmit_bytes(Instant::from_ns(now_ns), bytes, full);
+        Ok(0)
+    })
+}
+
+/// Changes the rates.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn softclock_rate_clock_set_rates(
+    clock: *mut softclock_rate_clock,
+    target_ns: u64,
+    minimum_ns: u64,
+) -> c_int {
+    // SAFETY: as `access` demands.
+    status(|| unsafe {
+        let [target, minimum] = [target_ns, minimum_ns].map(Duration::from_nanos);
+        access(clock)?.set_rates(target, minimum);
+        Ok(0)
+    })
+}
+
+/// Changes the intervals for transmissions of another size.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn softclock_rate_clock_set_intervals(
+    clock: *mut softclock_rate_clock,
+    target_ns: u64,
+    minimum_ns: u64,
+) -> c_int {
+    // SAFETY: as `access` demands.
+    status(|| unsafe {
+        let [target, minimum] = [target_ns, minimum_ns].map(Duration::from_nanos);
+        access(clock)?.set_intervals(target, minimum);
+        Ok(0)
+    })
+}
+
+/// Sets how far a train may fall behind.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn softclock_rate_clock_set_most_behind(
+    clock: *mut softclock_rate_clock,
+    most_ns: u64,
+) -> c_int {
+    // SAFETY: as `access` demands.
+    status(|| unsafe {
+        access(clock)?.set_most_behind(Duration::from_nanos(most_ns));
+        Ok(0)
+    })
+}
+
 /// Ends the train.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_rate_clock_end(clock: *mut softclock_rate_clock) -> c_int {

@@ -112,9 +112,61 @@ static void rate_clocks(void)
 	assert(softclock_rate_clock_on_transmit(clock, 7) == 0);
 	assert(softclock_rate_clock_next_send(clock, 7) == 100007);
 	assert(softclock_rate_clock_due(clock, 100007) == 1);
+	/* Half the bytes take half the time, and half the rate takes twice the time. */
+	assert(softclock_rate_clock_on_transmit_bytes(clock, 100007, 750, 0) == -EINVAL);
+	assert(softclock_rate_clock_on_transmit_bytes(clock, 100007, 750, 1500) == 0);
+	assert(softclock_rate_clock_next_send(clock, 100007) == 150007);
+	assert(softclock_rate_clock_set_rates(clock, 200000, 100000) == 0);
+	assert(softclock_rate_clock_next_send(clock, 100007) == 200007);
+	assert(softclock_rate_clock_set_rates(NULL, 1, 1) == -EINVAL);
+	assert(softclock_rate_clock_set_intervals(clock, 100000, 50000) == 0);
+	assert(softclock_rate_clock_next_send(clock, 100007) == 200007);
+	assert(softclock_rate_clock_set_most_behind(clock, 100000) == 0);
+	assert(softclock_rate_clock_due(clock, 200007 + 1000000) == 2);
 	assert(softclock_rate_clock_end(clock) == 0);
 	assert(softclock_rate_clock_next_send(NULL, 7) == SOFTCLOCK_NEVER && softclock_rate_clock_due(NULL, 7) == 0);
 	assert(softclock_rate_clock_free(clock) == 0 && softclock_rate_clock_free(NULL) == 0);
+}
+
+static void byte_clocks(void)
+{
+	softclock_byte_clock *clock;
+	softclock_class_options options = { .rate_bps = 8000000, .most_packets = 2 };
+	char first, second;
+	void *packet = NULL, *rest[2];
+	uint64_t next = 0;
+	uint32_t class_number = 7;
+	assert(softclock_byte_clock_new(80000000, 0, NULL) == -EINVAL);
+	assert(softclock_byte_clock_new(0, 0, &clock) == -EINVAL);
+	assert(softclock_byte_clock_new(80000000, 0, &clock) == 0);
+	assert(softclock_byte_clock_add_class(clock, NULL, NULL) == -EINVAL);
+	assert(softclock_byte_clock_add_class(clock, &options, &class_number) == 0 && class_number == 0);
+	options.rate_bps = 0;
+	assert(softclock_byte_clock_set_options(clock, 0, &options) == -EINVAL);
+	options.rate_bps = 4000000, options.most_packets = ((size_t)1 << 24) + 1;
+	assert(softclock_byte_clock_set_options(clock, 0, &options) == -EINVAL);
+	options.most_packets = 2;
+	assert(softclock_byte_clock_set_options(clock, 1, &options) == -EINVAL);
+	assert(softclock_byte_clock_set_tolerance(clock, 0) == 0);
+
+	assert(softclock_byte_clock_dequeue(clock, 0, NULL, &next) == -EINVAL);
+	assert(softclock_byte_clock_dequeue(clock, 0, &packet, &next) == 0 && next == SOFTCLOCK_NEVER);
+	assert(softclock_byte_clock_enqueue(clock, 1, &first, 1000, 0) == -EINVAL);
+	assert(softclock_byte_clock_enqueue(clock, 0, &first, 1000, 0) == 0);
+	assert(softclock_byte_clock_enqueue(clock, 0, &second, 1000, 0) == 0);
+	assert(softclock_byte_clock_enqueue(clock, 0, &second, 1000, 0) == -ENOBUFS);
+	assert(softclock_byte_clock_queued(clock, 0) == 2 && softclock_byte_clock_queued(clock, 1) == 0);
+	/* 1000 bytes take 1 ms at 8 Mbit/s. */
+	assert(softclock_byte_clock_dequeue(clock, 0, &packet, &next) == 1 && packet == &first);
+	assert(softclock_byte_clock_dequeue(clock, 0, &packet, &next) == 0 && next == 1000000);
+	assert(softclock_byte_clock_dequeue(clock, next, &packet, &next) == 1 && packet == &second);
+
+	assert(softclock_byte_clock_enqueue(clock, 0, &first, 1000, next) == 0);
+	assert(softclock_byte_clock_drain(clock, 0, rest, 0) == -ENOBUFS);
+	assert(softclock_byte_clock_drain(clock, 0, NULL, 2) == -EINVAL);
+	assert(softclock_byte_clock_drain(clock, 0, rest, 2) == 1 && rest[0] == &first);
+	assert(softclock_byte_clock_drain(clock, 0, rest, 2) == 0);
+	assert(softclock_byte_clock_free(clock) == 0 && softclock_byte_clock_free(NULL) == 0);
 }
 
 static void send_queues(void)
@@ -175,7 +227,7 @@ static void send_errors(void)
 
 int main(void)
 {
-	threads(), timers(), wakes(), rate_clocks(), send_queues(), send_errors();
+	threads(), timers(), wakes(), rate_clocks(), byte_clocks(), send_queues(), send_errors();
 	puts("all misuse was refused");
 	return strcmp(softclock_version(), VERSION);
 }
