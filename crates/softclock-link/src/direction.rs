@@ -52,6 +52,10 @@ impl<D: Discipline> Direction<D> {
     /// Forwards frames until the interface that it receives from is deleted; returns the error.
     ///
     /// Runs in the runtime's thread. Each iteration handles at most [`BATCH`] frames.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, no further frame is received. Those that wait still leave at their times, for as long
+    /// as other references to the direction exist; calling this again continues.
     pub async fn run(self: Rc<Self>) -> PortError {
         let mut arrived = Vec::with_capacity(BATCH);
         loop {

@@ -148,6 +148,11 @@ impl Control {
     ///
     /// # Errors
     /// Addresses on which listening fails, and contradictory settings.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, some threads may keep the previous settings and listeners, and new addresses of metrics
+    /// are not served. Run it to its end, such as in a task of its own; it ends within about a second unless a thread
+    /// hangs.
     pub async fn apply(&self, settings: Settings) -> Result<(), StartError> {
         let changes = self.prepare(settings.checked()?)?;
         let (made, all_made) = async_channel::bounded(1);
@@ -178,6 +183,9 @@ impl Control {
     /// The other process then owns the files of Unix sockets. After the shutdown, idle connections stay open for half
     /// of [`drain`](crate::WorkerOptions::drain); HTTP/1 connections close after their next response, which has
     /// `Connection: close`.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, some threads may not have learned of it: call it again.
     pub async fn hand_over(&self) {
         self.shared.binder.borrow().leave_paths();
         for thread in &self.shared.threads {

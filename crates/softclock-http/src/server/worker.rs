@@ -34,6 +34,11 @@ use crate::site::open_files;
 ///
 /// Returns the number of connections that were still busy at the end of that time. They end with the runtime.
 ///
+/// # Cancel safety
+/// If the future is dropped, the listeners go on accepting in tasks of the runtime, which end with it. Make `shutdown`
+/// ready instead.
+///
+/// # Example
 /// ```
 /// use softclock::net::TcpListener;
 /// use softclock_http::{Site, WorkerOptions, serve};
@@ -68,6 +73,9 @@ pub async fn serve(
 /// # Errors
 /// hyper's errors: lost connections, timeouts, files that shrink while they are sent. A refused request is not an
 /// error.
+///
+/// # Cancel safety
+/// If the future is dropped, the connection is closed, and the response in progress is cut off.
 pub async fn serve_connection(
     stream: TcpStream,
     site: Rc<Site>,

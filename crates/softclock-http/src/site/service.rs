@@ -21,6 +21,9 @@ use crate::syntax::path::{PathError, RequestPath};
 
 impl Site {
     /// Answers one request. If the disk must be waited for, this happens on a helper thread.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, only the response is lost. A helper thread finishes its read.
     pub async fn respond<B>(&self, request: &Request<B>) -> Response<Body> {
         telemetry::on_request();
         let response = match self.respond_from_memory(request) {
