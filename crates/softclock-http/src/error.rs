@@ -22,6 +22,7 @@ use crate::site::error_page::ErrorPage;
 /// assert!(error.to_string().starts_with("cannot serve /no/such/directory: no such directory"));
 /// ```
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum StartError {
     /// The directory of the site cannot be opened.
     Directory(PathBuf, io::Error),

@@ -90,6 +90,9 @@ impl Port {
     ///
     /// # Errors
     /// [`PortError::Gone`]. Frames that cannot be received are dropped and counted instead.
+    ///
+    /// # Cancel safety
+    /// Cancel-safe: a dropped future has received no frame.
     pub async fn receive(&self, frames: &mut Vec<Frame>) -> Result<(), PortError> {
         while frames.is_empty() {
             let take = |_: BorrowedFd<'_>| self.take(frames).map(Transfer::full);
@@ -111,6 +114,7 @@ impl Port {
             }
             Err(Refused::UnknownOffload) => self.count("unknown offload"),
             Err(Refused::TooLong) => self.count("too long to receive"),
+            Err(_) => self.count("refused by the link"),
         })
     }
 
@@ -196,6 +200,7 @@ impl Port {
 
 /// Why a port cannot be opened, or has stopped working.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum PortError {
     /// The look-up of the interface's name failed: `ENODEV` if no interface has it.
     Find {
@@ -233,7 +238,7 @@ impl fmt::Display for PortError {
             Self::Find { interface, error } => {
                 write!(f, "cannot find interface {interface}: {error}")
             }
-            Self::Claim { interface, error } => write!(f, "cannot claim {interface}: {error:?}"),
+            Self::Claim { interface, error } => write!(f, "cannot use {interface}: {error}"),
             Self::Open(error) => error.fmt(f),
             Self::Watch { interface, error } => write!(f, "cannot watch {interface}: {error}"),
             Self::Gone { interface } => write!(f, "{interface} is gone"),

@@ -34,6 +34,7 @@ pub(crate) fn port_error(error: PortError) -> String {
         },
         PortError::Watch { interface, error } => format!("cannot watch {interface}: {error}"),
         PortError::Gone { interface } => format!("{interface} is gone"),
+        other => other.to_string(),
     }
 }
 
@@ -61,6 +62,7 @@ fn not_claimed(name: &str, error: &ClaimError) -> String {
             format!("{name} is already in use by a process that is not visible here")
         }
         ClaimError::Io(error) => format!("cannot claim {name}: {error}"),
+        other => format!("cannot use {name}: {other}"),
     }
 }
 
@@ -92,6 +94,7 @@ pub(super) fn not_opened(error: &DeviceError) -> String {
             "{name} strips VLAN tags, which AF_XDP would lose; ethtool -K {name} rxvlan off keeps them"
         ),
         DeviceFailure::Tap(error) => no_tap(name, error),
+        _ => error.to_string(),
     }
 }
 
@@ -148,6 +151,7 @@ fn no_xdp(name: &str, error: &XdpError) -> String {
             );
         }
         XdpError::Failed(step, error) => (*step, error),
+        other => return format!("{name}: {other}"),
     };
     let is = |errno: Errno| Errno::from_io_error(error) == Some(errno);
     match step {
@@ -173,6 +177,7 @@ fn no_xdp(name: &str, error: &XdpError) -> String {
             format!("the MTU of {name} or of its other end is too large for XDP")
         }
         XdpStep::Driver => format!("the driver of {name} refuses XDP: {error}"),
+        other => format!("{name}: {other}: {error}"),
     }
 }
 

@@ -63,6 +63,7 @@ pub use class::{ClassId, ClassOptions, ClassStatistics};
 
 /// The reason why a packet was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
 pub enum DropReason {
     /// The queue of the class holds its maximum number of packets.
     Packets,

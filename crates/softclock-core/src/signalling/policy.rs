@@ -24,6 +24,7 @@ use crate::time::saturating_ns;
 /// # Ok::<(), softclock_core::signalling::PolicyError>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Policy {
     /// Each arrival interrupts.
     Interrupt,
@@ -103,6 +104,7 @@ impl Default for Policy {
 
 /// Whether an arrival wakes a waiting thread at once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Wakeups {
     /// A thread that waits has interrupts (*Soft Timers*, 5.8).
     AtOnce,

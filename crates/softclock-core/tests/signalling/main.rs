@@ -35,6 +35,7 @@ fn longest_ns(policy: Policy) -> u64 {
         Policy::Interrupt | Policy::Poll | Policy::Hybrid => 0,
         Policy::Clocked(period) => period.as_ns(),
         Policy::SoftPoll { bound, .. } | Policy::Automatic { bound, .. } => bound.as_ns(),
+        other => panic!("no limit is known for {other:?}"),
     }
 }
 

@@ -26,6 +26,7 @@ pub struct ErrorPage {
 
 /// The reason why an error page is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ErrorPageError {
     /// The text does not have the form `STATUS=/PATH`.
     Form,

@@ -35,6 +35,7 @@ pub struct HeaderRule {
 
 /// The reason why a rule is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum HeaderRuleError {
     /// The text does not have the form of a rule.
     Form,

@@ -34,6 +34,7 @@ pub struct RequestPath {
 
 /// The reason why a path is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum PathError {
     /// The path does not start with a slash, or contains `%` without two hexadecimal digits, an encoded slash or NUL,
     /// or a dot segment.

@@ -168,6 +168,7 @@ impl Parts {
 
 /// Why the text of a class cannot be parsed.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum ClassError {
     /// The word is neither a part nor a condition.
     UnknownPart(String),

@@ -4,6 +4,7 @@ use std::fmt;
 
 /// The source from which a [`ThreadClock`](super::ThreadClock) takes its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ClockSource {
     /// The time stamp counter of x86.
     Tsc {
@@ -24,6 +25,7 @@ pub enum ClockSource {
 
 /// The reason why a clock does not use the processor's counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Distrust {
     /// This crate knows no counter for this architecture.
     NoCounter,

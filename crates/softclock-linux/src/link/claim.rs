@@ -1,5 +1,6 @@
 //! Exclusive claims: a link belongs to at most one bridge or stack at a time, and so does the delay of its interrupts.
 
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -31,12 +32,25 @@ pub struct Claim(OwnedFd);
 
 /// Why a link cannot be claimed.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum ClaimError {
     /// Another process has the claim: its id, or `None` if it is in another process namespace.
     Held(Option<u32>),
     /// The socket cannot be created.
     Io(io::Error),
 }
+
+impl fmt::Display for ClaimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held(Some(process)) => write!(f, "the link is in use by process {process}"),
+            Self::Held(None) => f.write_str("the link is in use by another process"),
+            Self::Io(error) => write!(f, "cannot claim the link: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ClaimError {}
 
 impl Claim {
     /// Claims a link for this process.

@@ -53,6 +53,7 @@ pub struct DeviceError {
 
 /// The step that failed when a device was opened.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum DeviceFailure {
     /// The AF_PACKET socket: `PermissionDenied` without CAP_NET_RAW, `Unsupported` for links without Ethernet headers.
     Packet(io::Error),

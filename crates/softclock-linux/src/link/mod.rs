@@ -93,6 +93,7 @@ impl<B> Received<B> {
 
 /// Why a frame was received but cannot be passed on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum Refused {
     /// The frame needs an offload that [`Offload`] cannot describe.
     UnknownOffload,

@@ -88,6 +88,7 @@ pub enum Decoded<'a> {
 
 /// The reason why a capture cannot be decoded, or not any further.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum CaptureError {
     /// The input begins with the magic number of neither format.
     NotACapture,

@@ -58,6 +58,7 @@ pub(super) struct Prefix {
 
 /// The error of parsing a filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum FilterError {
     /// No condition has this name.
     UnknownName(String),

@@ -4,6 +4,7 @@ use std::{fmt, io};
 
 /// Why a link cannot be opened.
 #[derive(Debug)]
+#[non_exhaustive]
 pub enum XdpError {
     /// The link has this many queues, more than one, and the settings choose none.
     Queues(usize),
@@ -13,6 +14,7 @@ pub enum XdpError {
 
 /// The steps of opening a link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
 pub enum XdpStep {
     /// Promiscuous mode. Needs CAP_NET_RAW and an Ethernet link.
     Promiscuity,

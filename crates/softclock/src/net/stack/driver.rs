@@ -282,7 +282,7 @@ impl Driver {
     fn on_received(&self, now: Instant, received: Result<Received, Refused>) {
         match received {
             Ok(received) => self.on_frame(&mut self.stack.borrow_mut(), now, received),
-            Err(Refused::UnknownOffload | Refused::TooLong) => {
+            Err(_) => {
                 self.losses.add_lost(1);
             }
         }

@@ -68,6 +68,7 @@ impl fmt::Display for StackError {
             Self::Claim(interface, ClaimError::Io(error)) => {
                 write!(f, "cannot claim {interface}: {error}")
             }
+            Self::Claim(interface, error) => write!(f, "cannot use {interface}: {error}"),
             Self::Open(error) => error.fmt(f),
             Self::NoAddress => f.write_str("a stack needs an address"),
             Self::Routes(error) => error.fmt(f),
