@@ -14,9 +14,9 @@ use core::fmt;
 /// its storage with the first packet, and gives most of it back when the receiver [waits](Self::wait).
 ///
 /// ```
-/// use softclock_net::channel::{Channel, Full, Limits, Wakeup};
+/// use softclock_net::channel::{Channel, ChannelLimits, Full, Wakeup};
 ///
-/// let mut channel = Channel::new(Limits { packets: 2, bytes: 3000 });
+/// let mut channel = Channel::new(ChannelLimits { packets: 2, bytes: 3000 });
 /// assert!(channel.wait());
 /// assert_eq!(channel.push("first", 1500), Ok(Wakeup::Needed));
 /// assert_eq!(channel.push("second", 100), Ok(Wakeup::NotNeeded));
@@ -28,14 +28,14 @@ use core::fmt;
 pub struct Channel<P> {
     queue: VecDeque<(P, usize)>,
     bytes: usize,
-    limits: Limits,
+    limits: ChannelLimits,
     discarded: u64,
     is_waited_for: bool,
 }
 
 /// The most that a channel holds. Each limit is at least 1; a channel takes 0 as 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Limits {
+pub struct ChannelLimits {
     /// The most packets.
     pub packets: usize,
     /// The most bytes of all packets together. A packet longer than this is always refused, even if the channel is
@@ -60,7 +60,7 @@ pub struct Full<P>(pub P);
 
 impl<P> Channel<P> {
     /// Creates an empty channel. Allocates nothing until the first packet.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: ChannelLimits) -> Self {
         Self {
             queue: VecDeque::new(),
             bytes: 0,
@@ -152,12 +152,12 @@ impl<P> Channel<P> {
     }
 
     /// The limits.
-    pub fn limits(&self) -> Limits {
+    pub fn limits(&self) -> ChannelLimits {
         self.limits
     }
 
     /// Changes the limits. Packets in the channel stay there, even if they are more than the new limits allow.
-    pub fn set_limits(&mut self, limits: Limits) {
+    pub fn set_limits(&mut self, limits: ChannelLimits) {
         self.limits = limits.at_least_one();
     }
 
@@ -167,7 +167,7 @@ impl<P> Channel<P> {
     }
 }
 
-impl Limits {
+impl ChannelLimits {
     fn at_least_one(self) -> Self {
         Self {
             packets: self.packets.max(1),
@@ -199,11 +199,11 @@ mod tests {
         Pop,
         Wait,
         CancelWait,
-        SetLimits(Limits),
+        SetLimits(ChannelLimits),
     }
 
-    fn limits() -> impl Strategy<Value = Limits> {
-        (0..6usize, 0..40usize).prop_map(|(packets, bytes)| Limits { packets, bytes })
+    fn limits() -> impl Strategy<Value = ChannelLimits> {
+        (0..6usize, 0..40usize).prop_map(|(packets, bytes)| ChannelLimits { packets, bytes })
     }
 
     fn step() -> impl Strategy<Value = Step> {
@@ -276,7 +276,7 @@ mod tests {
         }
     }
 
-    const SMALL: Limits = Limits {
+    const SMALL: ChannelLimits = ChannelLimits {
         packets: 100,
         bytes: 100,
     };

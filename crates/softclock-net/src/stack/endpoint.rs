@@ -9,7 +9,7 @@ use softclock_core::Instant;
 
 use super::absent::Route;
 use super::slots::SlotId;
-use crate::channel::{Channel, Limits};
+use crate::channel::{Channel, ChannelLimits};
 use crate::checksum::Verify;
 use crate::drops::{DropReason, Drops};
 use crate::routes::Routes;
@@ -279,7 +279,7 @@ pub(super) struct Endpoint<B> {
 }
 
 impl<B> Endpoint<B> {
-    pub(super) fn new(local: (IpAddr, u16), limits: Limits) -> Self {
+    pub(super) fn new(local: (IpAddr, u16), limits: ChannelLimits) -> Self {
         Self {
             source: (!local.0.is_unspecified()).then_some(local.0),
             local,

@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::{Steering, TcpSettings};
-use crate::channel::Limits;
+use crate::channel::ChannelLimits;
 use crate::ip::fragments::ReassemblyLimits;
 use crate::link::LinkAddress;
 use crate::neighbors::NeighborSettings;
@@ -65,14 +65,14 @@ pub struct Settings {
     /// [`next_link_frame`](super::Stack::next_link_frame). By default false.
     pub offloads_tcp: bool,
     /// The limits of an endpoint's channel: packets that have arrived and that the receiver has not taken yet.
-    pub channel: Limits,
+    pub channel: ChannelLimits,
     /// The limits of the shared queue between demultiplexing and eager processing ([`Architecture::Bsd`] and
     /// [`Architecture::EarlyDemux`]).
-    pub ip_queue: Limits,
+    pub ip_queue: ChannelLimits,
     /// The limits of the channel of ARP, neighbor discovery, ICMP, and datagrams without an endpoint.
-    pub control: Limits,
+    pub control: ChannelLimits,
     /// The limits of the channel of fragments that wait for reassembly.
-    pub fragments: Limits,
+    pub fragments: ChannelLimits,
     /// The limits of reassembly.
     pub reassembly: ReassemblyLimits,
     /// The limits and times of the neighbor cache.
@@ -101,7 +101,7 @@ impl Settings {
     /// The default of [`channel`](Self::channel): 256 packets, about as many short datagrams as the default receive
     /// buffer of a socket of Linux holds (net.core.rmem_default). There are 2 KiB for each, so that on a link with an
     /// MTU of 1500 the number of packets is the limit, whatever their lengths.
-    pub const CHANNEL: Limits = Limits {
+    pub const CHANNEL: ChannelLimits = ChannelLimits {
         packets: 256,
         bytes: 256 * (2 << 10),
     };
@@ -132,12 +132,12 @@ impl Settings {
 }
 
 /// The queue is for all endpoints together. 4.4BSD has 50 packets (`ipqmaxlen`), for links of 10 Mbit/s.
-const IP_QUEUE: Limits = Limits {
+const IP_QUEUE: ChannelLimits = ChannelLimits {
     packets: 1000,
     bytes: 2 << 20,
 };
 
-const CONTROL: Limits = Limits {
+const CONTROL: ChannelLimits = ChannelLimits {
     packets: 128,
     bytes: 256 << 10,
 };

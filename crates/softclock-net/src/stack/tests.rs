@@ -10,7 +10,7 @@ use softclock_core::Instant;
 use softclock_wire::packet::{ICMP, UDP};
 
 use super::*;
-use crate::channel::Limits;
+use crate::channel::ChannelLimits;
 use crate::checksum::{Addresses, Verify};
 use crate::icmp::{self, Echo};
 use crate::link::{Header, LinkAddress};

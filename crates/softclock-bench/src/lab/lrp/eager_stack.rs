@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use softclock_core::Instant;
 use softclock_linux::link::Received;
-use softclock_net::channel::Limits;
+use softclock_net::channel::ChannelLimits;
 use softclock_net::checksum::Verify;
 use softclock_net::demux::HashKey;
 use softclock_net::drops::DropReason;
@@ -134,7 +134,7 @@ impl<B: Deref<Target = [u8]>> EagerStack<B> {
 pub(super) fn stack<B: Deref<Target = [u8]>>(architecture: Architecture) -> io::Result<Stack<B>> {
     let mut settings = Settings::new(Link::Server.link_address(), 1500);
     settings.architecture = architecture;
-    settings.channel = Limits {
+    settings.channel = ChannelLimits {
         packets: STACK_PACKETS,
         bytes: 1 << 20,
     };

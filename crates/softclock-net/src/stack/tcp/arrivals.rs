@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use crate::channel::{Channel, Full, Limits};
+use crate::channel::{Channel, ChannelLimits, Full};
 use crate::stack::endpoint::Arrived;
 
 /// The segments that have arrived for a connection and are not processed.
@@ -18,7 +18,7 @@ impl<B> Arrivals<B> {
     /// Appends a segment, if the limits allow it. They are the same for all connections of a stack.
     pub(super) fn push(
         &mut self,
-        limits: Limits,
+        limits: ChannelLimits,
         spare: &mut SpareChannels<B>,
         frame: Arrived<B>,
         bytes: usize,
@@ -74,7 +74,7 @@ impl<B> SpareChannels<B> {
         Self(Vec::new())
     }
 
-    fn take(&mut self, limits: Limits) -> Box<Channel<Arrived<B>>> {
+    fn take(&mut self, limits: ChannelLimits) -> Box<Channel<Arrived<B>>> {
         (self.0.pop()).unwrap_or_else(|| Box::new(Channel::new(limits)))
     }
 

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::channel::Limits;
+use crate::channel::ChannelLimits;
 use crate::tcp::listen::{ListenSettings, SharedSettings};
 use crate::tcp::settings::Settings;
 use crate::tcp::time_wait::TimeWaitSettings;
@@ -34,14 +34,14 @@ pub struct TcpSettings {
     pub time_wait: TimeWaitSettings,
     /// The limits of a connection's channel: segments that have arrived and are not processed. The default is 2048
     /// packets and 16 MiB, beyond the largest window, as a channel that is smaller loses what the window has allowed.
-    pub channel: Limits,
+    pub channel: ChannelLimits,
     /// The limits of a listener's channel of SYNs. The default is 256 packets: beyond it SYNs of a flood are discarded
     /// before any work.
-    pub syn_channel: Limits,
+    pub syn_channel: ChannelLimits,
     /// The limits of a listener's channel of segments that may complete a handshake. The default is 1024 packets.
-    pub handshake_channel: Limits,
+    pub handshake_channel: ChannelLimits,
     /// The limits of the channel of segments to connections in TIME-WAIT. The default is 128 packets.
-    pub time_wait_channel: Limits,
+    pub time_wait_channel: ChannelLimits,
     /// The most resets in a second that answer segments without a connection. The default is 1000.
     pub resets_per_second: u32,
     /// The time for which a segment waits at least for the owner of its connection, before a timer processes it. The
@@ -54,7 +54,7 @@ pub struct TcpSettings {
 
 impl Default for TcpSettings {
     fn default() -> Self {
-        let packets = |packets| Limits {
+        let packets = |packets| ChannelLimits {
             packets,
             bytes: packets * 2048,
         };
@@ -68,7 +68,7 @@ impl Default for TcpSettings {
             listen: ListenSettings::default(),
             shared: SharedSettings::default(),
             time_wait: TimeWaitSettings::default(),
-            channel: Limits {
+            channel: ChannelLimits {
                 packets: 2048,
                 bytes: 16 << 20,
             },

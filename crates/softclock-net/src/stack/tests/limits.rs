@@ -94,7 +94,7 @@ fn the_queue_for_the_link_is_bounded() {
 /// The smallest limits make nothing loop or panic.
 #[test]
 fn limits_of_nothing_are_limits_of_one() {
-    let nothing = Limits {
+    let nothing = ChannelLimits {
         packets: 0,
         bytes: 0,
     };

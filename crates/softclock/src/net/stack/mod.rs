@@ -79,7 +79,7 @@ use crate::signalling::SignallingReport;
 
 pub use softclock_linux::link::{DelayError, InterruptDelay, Transport};
 
-pub use softclock_net::channel::Limits;
+pub use softclock_net::channel::ChannelLimits;
 pub use softclock_net::drops::{DropReason, Drops};
 pub use softclock_net::link::LinkAddress;
 pub use softclock_net::routes::{Prefix, RouteError};

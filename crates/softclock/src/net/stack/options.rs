@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use softclock_net::stack::Settings;
 
 use super::{
-    Architecture, CaptureOptions, InterruptDelay, Limits, LinkAddress, Prefix, TcpSettings,
+    Architecture, CaptureOptions, ChannelLimits, InterruptDelay, LinkAddress, Prefix, TcpSettings,
     Transport,
 };
 use crate::signalling::Policy;
@@ -50,7 +50,7 @@ pub struct StackOptions {
     /// The limits of a socket's channel. Packets beyond them are discarded, and counted as
     /// [`DropReason::ChannelFull`](super::DropReason::ChannelFull). The ring of a socket with [`Architecture::NiLrp`]
     /// has as many packets, of up to 4 KiB.
-    pub channel: Limits,
+    pub channel: ChannelLimits,
     /// The most UDP sockets at addresses of the stack at a time with [`Architecture::NiLrp`], as memory is reserved for
     /// the packets of each: 4 KiB for a packet within [`channel`](Self::channel). A socket that is closed during a
     /// flood counts until the kernel has finished with its last packets, usually less than a millisecond. The other

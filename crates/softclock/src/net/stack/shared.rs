@@ -17,7 +17,7 @@ use std::{io, mem};
 use softclock_core::Instant;
 use softclock_core::signalling::Policy;
 use softclock_linux::link::{Chunk, Link, Transport, XdpChannels};
-use softclock_net::channel::Limits;
+use softclock_net::channel::ChannelLimits;
 use softclock_net::drops::DropReason;
 use softclock_net::ports::DynamicPorts;
 use softclock_net::rate_limit::TokenBucket;
@@ -39,7 +39,7 @@ pub(super) struct Shared {
     /// The addresses and routes of the stack.
     pub(super) routes: Routes,
     /// The limits of a socket's channel.
-    pub(super) limits: Limits,
+    pub(super) limits: ChannelLimits,
     /// The ports of a stack that shares the host's addresses; `None` for all.
     pub(super) ports: Option<Vec<(Transport, u16)>>,
     settings: Settings,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 
 use softclock_linux::link::Chunk;
-use softclock_net::channel::Limits;
+use softclock_net::channel::ChannelLimits;
 use softclock_net::stack::{NetworkError, Pending, ReceiverCounts};
 
 use super::lock;
@@ -19,7 +19,7 @@ pub(in super::super) struct SharedSocket {
     pub(in super::super) local: SocketAddr,
     /// The ring, while the socket is open.
     pub(in super::super) ring: Option<Weak<RingChannel>>,
-    limits: Limits,
+    limits: ChannelLimits,
     state: Mutex<State>,
     pub(in super::super) counts: Mutex<ReceiverCounts>,
 }
@@ -36,7 +36,7 @@ impl SharedSocket {
     pub(in super::super) fn new(
         local: SocketAddr,
         ring: Option<&SocketRing>,
-        limits: Limits,
+        limits: ChannelLimits,
     ) -> Self {
         Self {
             local,
