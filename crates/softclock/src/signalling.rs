@@ -36,7 +36,7 @@ pub struct SignallingReport {
     /// The threads that poll softly at present: at soft events, with an interval that adapts.
     pub soft_polling: u32,
     /// The looks, interrupts and waits so far, and times, summed over the threads.
-    pub counts: Counts,
+    pub counts: SignallingCounts,
 }
 
 impl SignallingReport {

@@ -5,7 +5,7 @@ use crate::Instant;
 
 /// The looks, interrupts and waits of a queue since its signalling began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub struct SignallingCounts {
     /// Looks at the queue.
     pub looks: u64,
     /// Looks that found a packet or a completion.
@@ -28,7 +28,7 @@ pub struct Counts {
     pub elapsed_ns: u64,
 }
 
-impl Counts {
+impl SignallingCounts {
     /// Adds the counts of another queue. Times then are sums over the queues.
     pub const fn add(&mut self, more: &Self) {
         self.looks += more.looks;
@@ -47,7 +47,7 @@ impl Counts {
 /// Counters, with the spans that are not over.
 #[derive(Clone, Debug)]
 pub(super) struct Counters {
-    counts: Counts,
+    counts: SignallingCounts,
     start: Instant,
     masked_since: Option<Instant>,
     waiting_since: Option<Instant>,
@@ -56,7 +56,7 @@ pub(super) struct Counters {
 impl Counters {
     pub(super) fn new(start: Instant) -> Self {
         Self {
-            counts: Counts::default(),
+            counts: SignallingCounts::default(),
             start,
             masked_since: None,
             waiting_since: None,
@@ -101,10 +101,10 @@ impl Counters {
     }
 
     /// Returns the counters, with the parts up to `now` of spans that are not over.
-    pub(super) fn at(&self, now: Instant) -> Counts {
+    pub(super) fn at(&self, now: Instant) -> SignallingCounts {
         let since = |start: Option<Instant>| start.map_or(0, |start| now.ns_since(start));
         let counts = self.counts;
-        Counts {
+        SignallingCounts {
             masked_ns: counts.masked_ns + since(self.masked_since),
             waited_ns: counts.waited_ns + since(self.waiting_since),
             elapsed_ns: now.ns_since(self.start),
@@ -152,7 +152,7 @@ mod tests {
         let one = counters.at(at(40));
         let mut both = one;
         both.add(&one);
-        let expected = Counts {
+        let expected = SignallingCounts {
             looks: 2,
             found: 2,
             packets: 10,

@@ -94,7 +94,7 @@ use load::Load;
 use machine::Machine;
 use rule::Looked;
 
-pub use counts::Counts;
+pub use counts::SignallingCounts;
 pub use policy::{LatencyBound, Period, Policy, PolicyError, Quota, Wakeups};
 pub use text::ParsePolicyError;
 pub use wait::Wait;
@@ -296,7 +296,7 @@ impl Signalling {
     }
 
     /// Returns the counters up to `now`.
-    pub fn counts(&self, now: Instant) -> Counts {
+    pub fn counts(&self, now: Instant) -> SignallingCounts {
         self.counters.at(now)
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use softclock::Runtime;
 use softclock::net::UdpSocket;
 use softclock::net::stack::{self, Stack, StackOptions};
-use softclock::signalling::{Counts, LatencyBound, Period, Policy, Quota, Wakeups};
+use softclock::signalling::{LatencyBound, Period, Policy, Quota, SignallingCounts, Wakeups};
 use softclock_testing::lab::Namespace;
 
 fn period(time: Duration) -> Policy {
@@ -131,7 +131,7 @@ async fn in_a_thread<R: Send + 'static>(call: impl FnOnce() -> R + Send + 'stati
     result
 }
 
-fn counts(stack: &Stack) -> Counts {
+fn counts(stack: &Stack) -> SignallingCounts {
     stack.report().signalling.unwrap().counts
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use softclock_core::signalling::Counts;
+use softclock_core::signalling::SignallingCounts;
 use softclock_linux::link::{BATCH, XdpQueue};
 use softclock_net::drops::DropReason;
 use softclock_net::link::LinkAddress;
@@ -286,7 +286,7 @@ pub(super) struct LaneCounts {
     pub(super) sent: u64,
     /// Those of them that the link refused.
     pub(super) refused: u64,
-    pub(super) signalling: Counts,
+    pub(super) signalling: SignallingCounts,
     /// The threads that poll softly at present.
     pub(super) soft_polling: u32,
 }
