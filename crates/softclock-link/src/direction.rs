@@ -9,7 +9,7 @@ use std::rc::Rc;
 use softclock::{EventContext, FireWindow, Histogram, Instant, SoftEvent};
 use softclock_linux::link::BATCH;
 
-use crate::frame::{Counts, Discipline, Frame, Next, Row};
+use crate::frame::{Discipline, Frame, NamedCounts, Next, Row};
 use crate::port::{Port, PortError};
 
 /// Forwards frames from one port to the other, at the times that a [`Discipline`] sets.
@@ -195,7 +195,7 @@ pub struct DirectionReport {
     /// The counters of each class.
     pub rows: Vec<Row>,
     /// Frames dropped at the receiving port, by reason.
-    pub port_drops: Counts,
+    pub port_drops: NamedCounts,
     /// Frames lost because the receive buffer was full; `None` if the count is not available.
     pub port_lost: Option<u64>,
     /// Lateness of the transmissions that waited for an event, in nanoseconds: p50, p99 and p99.9.

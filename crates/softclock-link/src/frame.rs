@@ -75,7 +75,7 @@ pub struct Row {
     /// The time of its first and last packet, and its longest queue.
     pub activity: Activity,
     /// Drops and other events.
-    pub events: Counts,
+    pub events: NamedCounts,
 }
 
 /// The time between the first and the last packet of a class, its mean rate, and its longest queue.
@@ -125,7 +125,7 @@ impl Activity {
 }
 
 /// Counts by name: drops and other events.
-pub type Counts = BTreeMap<&'static str, u64>;
+pub type NamedCounts = BTreeMap<&'static str, u64>;
 
 #[cfg(test)]
 impl Frame {

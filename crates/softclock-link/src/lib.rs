@@ -58,7 +58,7 @@ mod tolerance;
 
 pub use direction::{Direction, DirectionReport};
 pub use emulator::{Emulator, EmulatorOptions};
-pub use frame::{Activity, Counts, Discipline, Frame, Next, Row};
+pub use frame::{Activity, Discipline, Frame, NamedCounts, Next, Row};
 pub use pacer::{Class, ClassError, Pacer, PacerOptions};
 pub use port::{MechanismChoice, Opened, Port, PortError, PortSpec};
 pub use tolerance::LATE_WAIT;

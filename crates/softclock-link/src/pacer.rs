@@ -12,7 +12,7 @@ use softclock_core::{Instant, Rate};
 use softclock_linux::link::Pool;
 use softclock_wire::packet::{Classifier, Headers, segments};
 
-use crate::frame::{Activity, Counts, Discipline, Frame, Next, Row};
+use crate::frame::{Activity, Discipline, Frame, NamedCounts, Next, Row};
 use crate::tolerance::Tolerance;
 pub use class::{Class, ClassError};
 
@@ -217,7 +217,7 @@ impl Discipline for Pacer {
                 queued_packets: statistics.queued_packets,
                 queued_bytes: statistics.queued_bytes,
                 activity: class.activity,
-                events: Counts::from([
+                events: NamedCounts::from([
                     (
                         "dropped for too many packets",
                         statistics.dropped_for_packets,

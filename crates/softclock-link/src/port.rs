@@ -15,7 +15,7 @@ use rustix::io::Errno;
 use softclock::{Descriptor, Instant, Transfer};
 use softclock_linux::link::{ClaimError, Device, DeviceError, Link, Received, Refused};
 
-use super::frame::{Counts, Frame};
+use super::frame::{Frame, NamedCounts};
 use open::Linked;
 pub use open::{MechanismChoice, Opened};
 pub use spec::PortSpec;
@@ -28,7 +28,7 @@ pub struct Port {
     device: Descriptor<Device>,
     lost: Cell<u64>,
     /// Frames that could not be received or sent, by reason.
-    drops: RefCell<Counts>,
+    drops: RefCell<NamedCounts>,
 }
 
 impl Port {
@@ -177,7 +177,7 @@ impl Port {
     }
 
     /// Frames that could not be received or sent so far, by reason.
-    pub fn drops(&self) -> Counts {
+    pub fn drops(&self) -> NamedCounts {
         let refused = self.device.descriptor().take_refused();
         if refused > 0 {
             *self.drops.borrow_mut().entry(REFUSED).or_default() += refused;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use softclock_link::{Counts, DirectionReport, Row};
+use softclock_link::{DirectionReport, NamedCounts, Row};
 
 /// A snapshot of a bridge.
 #[derive(Debug)]
@@ -185,7 +185,7 @@ fn by_name(settings: &[(String, String)]) -> BTreeMap<&str, Vec<&str>> {
 }
 
 /// Formats the counts that are not zero on one line; `None` if all are zero.
-fn counts(label: &str, counts: &Counts) -> Option<String> {
+fn counts(label: &str, counts: &NamedCounts) -> Option<String> {
     let named = counts.iter().filter(|(_, count)| **count > 0);
     let named: Vec<_> = named
         .map(|(name, count)| format!("{count} {name}"))
@@ -215,7 +215,7 @@ mod tests {
             sent_packets: bytes / 1000,
             sent_bytes: bytes,
             activity,
-            events: Counts::from([("queue full", bytes / 10_000), ("never", 0)]),
+            events: NamedCounts::from([("queue full", bytes / 10_000), ("never", 0)]),
             ..Row::default()
         };
         Report {
@@ -228,7 +228,7 @@ mod tests {
                     to: "b".into(),
                     mechanism: "packet",
                     rows: vec![row],
-                    port_drops: Counts::from([("link down", 3)]),
+                    port_drops: NamedCounts::from([("link down", 3)]),
                     port_lost: Some(7),
                     lateness_ns: Some([1500, 2000, 3000]),
                 },
