@@ -152,7 +152,9 @@ impl<F: AsFd> Descriptor<F> {
         direction: Direction,
         mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<Transfer<R>>,
     ) -> Poll<io::Result<R>> {
-        let call = |fd: BorrowedFd<'_>| call(fd).map(|transfer| self.noted(direction, transfer));
+        let call = |fd: BorrowedFd<'_>| {
+            call(fd).map(|transfer| self.consume_readiness(direction, transfer))
+        };
         (self.kernel).poll_call(cx, direction, TriggerState::SystemCall, call)
     }
 
@@ -170,12 +172,14 @@ impl<F: AsFd> Descriptor<F> {
         direction: Direction,
         mut call: impl FnMut(BorrowedFd<'_>) -> io::Result<Transfer<R>>,
     ) -> io::Result<R> {
-        let call = |fd: BorrowedFd<'_>| call(fd).map(|transfer| self.noted(direction, transfer));
+        let call = |fd: BorrowedFd<'_>| {
+            call(fd).map(|transfer| self.consume_readiness(direction, transfer))
+        };
         (self.kernel).try_call(direction, TriggerState::SystemCall, call)
     }
 
     /// Consumes the readiness that a call has used up, before a trigger state can see a later event.
-    fn noted<R>(&self, direction: Direction, transfer: Transfer<R>) -> R {
+    fn consume_readiness<R>(&self, direction: Direction, transfer: Transfer<R>) -> R {
         if transfer.is_short {
             self.kernel.on_short(direction);
         }

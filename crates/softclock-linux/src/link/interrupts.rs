@@ -5,13 +5,13 @@
 //! belong to the link and outlive the process that sets them, so [`DelayedInterrupts`] undoes them when it is dropped,
 //! and a child process does so if the process is killed.
 //!
-//! - [`by_interface`]: the same settings by `/sys`, for all queues of a link.
+//! - [`sysfs_delay`]: the same settings by `/sys`, for all queues of a link.
 //! - [`watcher`]: the child process.
 //!
 //! One process at a time sets them for a link: a second is refused. The claim lasts until the settings are undone, also
 //! while the child undoes them, so no process ever takes another's settings for those to return to.
 
-mod by_interface;
+mod sysfs_delay;
 mod watcher;
 
 use std::fmt;
@@ -21,7 +21,7 @@ use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
-use by_interface::ByInterface;
+use sysfs_delay::SysfsDelay;
 use watcher::{Undo, Watcher};
 
 use super::napi::Instances;
@@ -210,7 +210,7 @@ impl InterruptDelays {
         };
         Self {
             instances,
-            interface: by_interface::read(link),
+            interface: sysfs_delay::read(link),
             holder: Claim::holder_of_interrupts(link),
         }
     }
@@ -219,7 +219,7 @@ impl InterruptDelays {
 /// The settings of a link, by one of the two interfaces.
 enum Means {
     Netlink(Instances),
-    Sysfs(ByInterface),
+    Sysfs(SysfsDelay),
 }
 
 impl Means {
@@ -231,7 +231,7 @@ impl Means {
             Err(error) if error.kind() != io::ErrorKind::Unsupported => Err(failed(error)),
             Err(_) if !delay.suspension.is_zero() => Err(DelayError::NoSuspension),
             Err(_) => {
-                let settings = ByInterface::of(link).map_err(DelayError::Failed)?;
+                let settings = SysfsDelay::of(link).map_err(DelayError::Failed)?;
                 Ok(Self::Sysfs(settings))
             }
         }

@@ -223,7 +223,7 @@ impl<T> LoopTimers<T> {
     /// sooner. Call [`after_wait`](Self::after_wait) afterwards.
     pub fn before_wait(&mut self) -> Option<Duration> {
         let now = self.clock.now();
-        let (due, is_exact) = (self.next_due(), self.is_exact());
+        let (due, is_exact) = (self.next_due(), self.has_exact_event());
         let step = match is_exact {
             true => self.idle.next_step(now, due),
             false => self.idle.next_rough_step(now, due),
@@ -358,7 +358,7 @@ impl<T> LoopTimers<T> {
     }
 
     /// Returns whether an idle thread must be on time for some pending event.
-    fn is_exact(&self) -> bool {
+    fn has_exact_event(&self) -> bool {
         let alarm = self.alarms.as_ref().map(Alarms::next_due);
         alarm.is_some_and(|due| due != Instant::FAR_FUTURE) || self.timers.has_exact()
     }

@@ -18,7 +18,6 @@ use super::Builder;
 use super::active::{ActiveTasks, Runnable};
 use super::each_turn::{EachTurn, TurnEnd};
 use super::far_timer::FarTimer;
-use super::found::Found;
 use super::kernel_events::KernelEvents;
 use super::mailbox::Mailbox;
 use super::ready::Ready;
@@ -26,6 +25,7 @@ use super::soft_events::PendingEvent;
 use super::sources::Sources;
 use super::statistics::{PacingCounts, TurnCounts};
 use super::timeouts::Timeouts;
+use super::turn_buffers::TurnBuffers;
 
 /// The state of one runtime.
 ///
@@ -77,7 +77,7 @@ pub(crate) struct Inner {
     /// The start of a wait of the loop around this one; `None` while there is none.
     pub(super) outer_wait: Cell<Option<Instant>>,
     /// Memory for the events of a turn. Taken while in use.
-    pub(super) found: Cell<Found>,
+    pub(super) turn_buffers: Cell<TurnBuffers>,
     /// Whether the runtime's sockets are in memory.
     #[cfg(feature = "memory-net")]
     pub(crate) is_in_memory: bool,
@@ -148,7 +148,7 @@ impl Inner {
             each_turn: RefCell::default(),
             is_waiting: Cell::default(),
             outer_wait: Cell::default(),
-            found: Cell::default(),
+            turn_buffers: Cell::default(),
             #[cfg(feature = "memory-net")]
             is_in_memory: builder.is_in_memory,
             common: OnceCell::new(),
@@ -250,7 +250,7 @@ impl Inner {
     }
 
     /// Returns whether an idle thread must be on time for some pending event.
-    pub(crate) fn is_exact(&self) -> bool {
+    pub(crate) fn has_exact_event(&self) -> bool {
         self.alarms.next_due() != Instant::FAR_FUTURE || self.timers.borrow().has_exact()
     }
 

@@ -3,7 +3,7 @@
 //! - `inner`: the state of a thread's runtime, and the steps of a trigger state.
 //! - `turn`: the loop: receive, trigger, run tasks.
 //! - `receive`: its first step: receive events, or rest until there is one.
-//! - `found`: memory for the events of a turn.
+//! - `turn_buffers`: memory for the events of a turn.
 //! - `outer_loop`: the runtime inside another loop.
 //! - `soft_events`: soft events and the restricted context of their handlers.
 //! - `task`: tasks and their handles; `active`: the table of those that have not ended.
@@ -23,7 +23,6 @@
 mod active;
 pub(crate) mod each_turn;
 mod far_timer;
-mod found;
 mod give_way;
 pub(crate) mod inner;
 mod join_error;
@@ -42,6 +41,7 @@ pub(crate) mod statistics;
 mod task;
 pub(crate) mod timeouts;
 mod turn;
+mod turn_buffers;
 
 use std::cell::OnceCell;
 use std::fmt;

@@ -99,7 +99,7 @@ impl Inner {
         let Some(Rest {
             until,
             masked,
-            is_limited,
+            ends_on_time,
         }) = self.next_rest(now, look)
         else {
             return self.spin(events);
@@ -109,7 +109,7 @@ impl Inner {
             Some(until) if masked.is_some() && self.each_turn.borrow().is_empty() => {
                 self.sleep(now, until, events);
             }
-            _ => self.block(now, until, is_limited, events),
+            _ => self.block(now, until, ends_on_time, events),
         }
         self.trigger(TriggerState::Idle);
         let is_woken = masked.is_none() && arrivals(events) > 0;
@@ -122,7 +122,7 @@ impl Inner {
     pub(super) fn next_rest(&self, now: Instant, look: Option<Instant>) -> Option<Rest> {
         let due = self.next_due();
         let look = look.filter(|look| due.is_none_or(|due| *look < due));
-        let is_exact = self.is_exact();
+        let is_exact = self.has_exact_event();
         let mut idle = self.idle.borrow_mut();
         let step = match (look, is_exact) {
             (Some(look), _) => idle.next_rough_step(now, Some(look)),
@@ -141,7 +141,7 @@ impl Inner {
         Some(Rest {
             until,
             masked,
-            is_limited: look.is_some() || is_exact || until != block,
+            ends_on_time: look.is_some() || is_exact || until != block,
         })
     }
 
@@ -230,7 +230,7 @@ pub(super) struct Rest {
     /// The time until which no event of the kernel may end it.
     pub(super) masked: Option<Instant>,
     /// Whether it must end exactly at its own limit.
-    pub(super) is_limited: bool,
+    pub(super) ends_on_time: bool,
 }
 
 /// The number of events other than those of the loop's timer, and messages of other threads.

@@ -9,10 +9,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use softclock_core::{Clock, Instant, SourceId, TriggerState};
 use softclock_linux::readiness::{ReadyEvent, Timeout, Token};
 
-use super::found::Found;
 use super::inner::{CALLS_PER_POLL, Inner};
 use super::mailbox::Mailbox;
 use super::receive::arrivals;
+use super::turn_buffers::TurnBuffers;
 
 impl Inner {
     /// Runs the loop until `future` completes.
@@ -24,45 +24,45 @@ impl Inner {
         });
         let waker = Waker::from(main.clone());
         self.resume();
-        let mut found = self.found.take();
+        let mut buffers = self.turn_buffers.take();
         loop {
-            self.begin_turn(&main.woken, None, &mut found);
+            self.begin_turn(&main.woken, None, &mut buffers);
             // 3. The main future runs first, since the other tasks work for it.
             if main.woken.swap(false, Ordering::Acquire)
                 && let Poll::Ready(output) = self.poll_main(future.as_mut(), &waker)
             {
                 self.end_turn();
                 self.sample_run_time();
-                self.found.set(found);
+                self.turn_buffers.set(buffers);
                 return output;
             }
-            self.finish_turn(&mut found);
+            self.finish_turn(&mut buffers);
         }
     }
 
     /// Takes one turn of the loop, which rests until `until` at most (`None` for no limit).
     pub(crate) fn turn(&self, until: Option<Instant>) {
-        let mut found = self.found.take();
-        self.begin_turn(&AtomicBool::new(false), until, &mut found);
-        self.finish_turn(&mut found);
-        self.found.set(found);
+        let mut buffers = self.turn_buffers.take();
+        self.begin_turn(&AtomicBool::new(false), until, &mut buffers);
+        self.finish_turn(&mut buffers);
+        self.turn_buffers.set(buffers);
     }
 
     /// Takes the first steps of a turn, up to the main future, which has to run if it is `woken`.
-    fn begin_turn(&self, woken: &AtomicBool, until: Option<Instant>, found: &mut Found) {
+    fn begin_turn(&self, woken: &AtomicBool, until: Option<Instant>, buffers: &mut TurnBuffers) {
         let is_woken = || woken.load(Ordering::Relaxed);
         // 1. Receive, or rest until there is an event to receive or to fire. Rings come first: events in them mean
         //    work, and then the loop does not block in the kernel.
-        self.look_at_memory(&mut found.wakers);
-        self.receive(&mut found.events, is_woken(), until);
-        self.wake_for(&found.events, &mut found.wakers);
+        self.look_at_memory(&mut buffers.wakers);
+        self.receive(&mut buffers.events, is_woken(), until);
+        self.wake_for(&buffers.events, &mut buffers.wakers);
         // 2. Trigger: a turn is itself a trigger state, so that timers fire even if no task makes a call.
         self.trigger(TriggerState::Turn);
         self.end_wait(is_woken());
     }
 
     /// Takes the steps of a turn after the main future.
-    fn finish_turn(&self, found: &mut Found) {
+    fn finish_turn(&self, buffers: &mut TurnBuffers) {
         // 4. Tasks: those that were ready when the step began, each followed by a trigger state. They send as they
         //    run; paced data is sent at trigger states.
         self.collect_mail();
@@ -71,7 +71,7 @@ impl Inner {
         self.end_turn();
         // 5. Due timeouts end only if no earlier event has completed their wait.
         if self.timeouts.is_pending() {
-            self.judge_timeouts(&mut found.events, &mut found.wakers);
+            self.judge_timeouts(&mut buffers.events, &mut buffers.wakers);
         }
     }
 

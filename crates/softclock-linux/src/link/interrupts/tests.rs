@@ -113,8 +113,8 @@ fn a_link_without_receive_work_is_refused() {
 fn the_files_of_an_interface_are_set_and_undone() {
     let cable = cable!();
     let [_, link] = cable.links();
-    let read = || by_interface::read(&link).unwrap();
-    let open = || match ByInterface::of(&link) {
+    let read = || sysfs_delay::read(&link).unwrap();
+    let open = || match SysfsDelay::of(&link) {
         Ok(interface) => Ok(interface),
         Err(error) => Err(format!("{} cannot be changed: {error}", link.name())),
     };

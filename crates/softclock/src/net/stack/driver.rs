@@ -9,7 +9,7 @@ mod losses;
 mod members;
 mod news;
 mod rings;
-mod signals;
+mod signalling;
 mod tcp;
 mod transmit;
 mod wakeups;
@@ -53,7 +53,7 @@ use lanes::Group;
 use looks::Looks;
 use losses::Losses;
 use news::News;
-use signals::Signals;
+use signalling::DeviceSignalling;
 pub(super) use tcp::ends;
 use transmit::Unsent;
 use wakeups::Wakeups;
@@ -97,7 +97,7 @@ pub(crate) struct Driver {
     /// The frames to take before a timeout is judged.
     backlog: Backlog,
     looks: Looks,
-    signals: Signals,
+    signalling: DeviceSignalling,
     /// The time for which the task of the driver has set its timer. Timers that are due before run in any turn before.
     armed: Cell<Instant>,
     /// The tasks that wait for the end.
@@ -143,7 +143,7 @@ impl Driver {
             waker: RefCell::default(),
             backlog: Backlog::default(),
             looks: Looks::default(),
-            signals: Signals::new(parts.signalling, now),
+            signalling: DeviceSignalling::new(parts.signalling, now),
             armed: Cell::new(Instant::FAR_FUTURE),
             ended: RefCell::default(),
             is_gone: Cell::new(false),
@@ -188,7 +188,7 @@ impl Driver {
         let mut sleep = pin!(crate::sleep_until(Instant::FAR_FUTURE));
         poll_fn(|cx| self.poll(cx, sleep.as_mut())).await;
         self.is_gone.set(true);
-        self.signals.cancel_look();
+        self.signalling.cancel_look();
         self.post_end();
         self.leave_group();
         self.ended.take().into_iter().for_each(Waker::wake);

@@ -145,7 +145,7 @@ impl Driver {
         };
         let lost = self.losses.add_lost(more);
         let refused = self.losses.add_refused(self.interface.take_refused());
-        let signalling = self.signals.report(now);
+        let signalling = self.signalling.report(now);
         let stack = self.stack.borrow();
         let counts = stack.counts();
         lane.publish(LaneCounts {

@@ -61,7 +61,7 @@ impl Driver {
         let more = self.interface.take_lost().ok();
         let mut lost = more.map(|more| self.losses.add_lost(more));
         self.count_members();
-        let mut signalling = self.signals.report(self.interface.runtime().clock.now());
+        let mut signalling = self.signalling.report(self.interface.runtime().clock.now());
         let stack = self.stack.borrow();
         let (mut counts, mut drops) = (stack.counts().clone(), stack.drops().clone());
         let mut tcp = stack.tcp_report();

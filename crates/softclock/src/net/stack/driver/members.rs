@@ -28,7 +28,7 @@ impl Driver {
                 ports: self.ports().map(Vec::from),
                 channels: channels.map(|channels| channels.all().clone()),
                 capture: self.capture.clone(),
-                signalling: self.signals.policy(),
+                signalling: self.signalling.policy(),
                 seed: random(),
             });
             for id in self.sockets.borrow().keys() {

@@ -28,8 +28,8 @@ use crate::runtime::soft_events::SoftEvent;
 use crate::signalling::SignallingReport;
 
 /// The signalling of a driver's devices.
-pub(super) struct Signals {
-    signalling: RefCell<Signalling>,
+pub(super) struct DeviceSignalling {
+    machine: RefCell<Signalling>,
     /// Looks, while the thread runs.
     event: OnceCell<SoftEvent>,
     /// Whether the next report of the poller, of any device, wakes the driver's task.
@@ -41,10 +41,10 @@ pub(super) struct Signals {
     has_failed: Cell<bool>,
 }
 
-impl Signals {
+impl DeviceSignalling {
     pub(super) fn new(policy: Policy, now: Instant) -> Self {
         Self {
-            signalling: RefCell::new(Signalling::new(policy, now)),
+            machine: RefCell::new(Signalling::new(policy, now)),
             event: OnceCell::new(),
             is_awaiting: Cell::new(false),
             has_waiters: Cell::new(false),
@@ -54,11 +54,11 @@ impl Signals {
     }
 
     pub(super) fn policy(&self) -> Policy {
-        self.signalling.borrow().policy()
+        self.machine.borrow().policy()
     }
 
     pub(super) fn report(&self, now: Instant) -> SignallingReport {
-        SignallingReport::of(&self.signalling.borrow(), now)
+        SignallingReport::of(&self.machine.borrow(), now)
     }
 
     /// Lets no soft event look, until the policy asks for it again.
@@ -81,7 +81,7 @@ impl Driver {
         });
         event.cancel();
         // A driver starts once.
-        let _ = self.signals.event.set(event);
+        let _ = self.signalling.event.set(event);
     }
 
     /// Looks in a turn of the driver's task, if the policy or a timeout asks for it, or the poller has reported frames.
@@ -92,10 +92,10 @@ impl Driver {
         self.interface.check_open()?;
         let now = self.interface.runtime().clock.now();
         self.note_report(now);
-        let signals = &self.signals;
-        let has_found = signals.has_found.take();
-        let is_asked = !self.is_caught_up() || signals.has_failed.take();
-        let signalling = signals.signalling.borrow();
+        let own = &self.signalling;
+        let has_found = own.has_found.take();
+        let is_asked = !self.is_caught_up() || own.has_failed.take();
+        let signalling = own.machine.borrow();
         let is_enabled = signalling.current().interrupts == Interrupts::Enabled;
         let is_due = signalling.is_due(now) || is_asked;
         drop(signalling);
@@ -114,24 +114,24 @@ impl Driver {
     /// driver's task. With masked interrupts none does.
     pub(super) fn await_report(&self) -> bool {
         let is_enabled =
-            self.signals.signalling.borrow().current().interrupts == Interrupts::Enabled;
+            self.signalling.machine.borrow().current().interrupts == Interrupts::Enabled;
         let waker = self.waker.borrow();
         let Some(waker) = waker.as_ref().filter(|_| is_enabled) else {
             return false;
         };
         let is_reported = self.interface.await_report(&Context::from_waker(waker));
-        self.signals.is_awaiting.set(!is_reported);
-        self.signals.has_waiters.set(true);
+        self.signalling.is_awaiting.set(!is_reported);
+        self.signalling.has_waiters.set(true);
         is_reported
     }
 
     /// Tells the policy of a report that the driver has waited for, if there is one.
     fn note_report(&self, now: Instant) -> bool {
-        if !self.signals.is_awaiting.get() || !self.interface.is_reported() {
+        if !self.signalling.is_awaiting.get() || !self.interface.is_reported() {
             return false;
         }
-        self.signals.is_awaiting.set(false);
-        let next = self.signals.signalling.borrow_mut().on_interrupt(now);
+        self.signalling.is_awaiting.set(false);
+        let next = self.signalling.machine.borrow_mut().on_interrupt(now);
         self.carry_out(now, next);
         true
     }
@@ -143,7 +143,7 @@ impl Driver {
         }
         let is_within_stack = self.stack.try_borrow_mut().is_err();
         // The work for what the last look found comes before the next.
-        if is_within_stack || self.signals.has_found.get() {
+        if is_within_stack || self.signalling.has_found.get() {
             // The look is due, so the task makes it.
             return self.wake();
         }
@@ -153,12 +153,12 @@ impl Driver {
     /// Looks outside of the driver's task, which then does the rest. Returns whether there is any.
     fn look_outside(&self) -> bool {
         match self.look() {
-            Ok(taken) if taken.frames > 0 => self.signals.has_found.set(true),
+            Ok(taken) if taken.frames > 0 => self.signalling.has_found.set(true),
             // There is room for the frames that wait for it.
             Ok(taken) if taken.completions > 0 && self.unsent.has_refused() => {}
             Ok(_) => return false,
             // The task looks again, and learns of the error.
-            Err(_) => self.signals.has_failed.set(true),
+            Err(_) => self.signalling.has_failed.set(true),
         }
         self.wake();
         true
@@ -170,7 +170,7 @@ impl Driver {
             .take_frames(|now, received| self.on_received(now, received));
         let found = taken.as_ref().copied().unwrap_or_default();
         let now = self.interface.runtime().clock.now();
-        let next = self.signals.signalling.borrow_mut().on_look(
+        let next = self.signalling.machine.borrow_mut().on_look(
             now,
             Look {
                 packets: found.frames as u32,
@@ -185,15 +185,15 @@ impl Driver {
     fn carry_out(&self, now: Instant, next: Next) {
         match next.interrupts {
             Interrupts::Masked => {
-                self.signals.is_awaiting.set(false);
-                if self.signals.has_waiters.take() {
+                self.signalling.is_awaiting.set(false);
+                if self.signalling.has_waiters.take() {
                     self.interface.forget_readers();
                 }
             }
             // Tried again before the thread waits.
             Interrupts::Enabled => drop(self.watch(next.interrupts)),
         }
-        let Some(event) = self.signals.event.get() else {
+        let Some(event) = self.signalling.event.get() else {
             return;
         };
         match next.look.filter(|_| self.interface.has_devices()) {
@@ -225,29 +225,29 @@ impl Driver {
     /// Whether the thread, which has no work, may wait. Looks if the policy asks for it: a wait with interrupts begins
     /// with a look, since an arrival before them is not reported.
     pub(super) fn before_wait(&self, mut now: Instant) -> Wait {
-        self.signals.cancel_look();
+        self.signalling.cancel_look();
         if self.is_gone.get() || !self.interface.has_devices() {
             return Wait::UntilInterrupt;
         }
         let runtime = self.interface.runtime();
         for _ in 0..LOOKS_BEFORE_WAIT {
-            let is_due = self.signals.signalling.borrow().is_due(now);
+            let is_due = self.signalling.machine.borrow().is_due(now);
             if is_due {
                 if self.look_outside() {
                     return Wait::Refused;
                 }
-                self.signals.cancel_look();
+                self.signalling.cancel_look();
                 now = runtime.clock.now();
             }
             let wakes_at = runtime.next_due();
-            let next = (self.signals.signalling.borrow_mut()).before_wait(now, wakes_at);
+            let next = (self.signalling.machine.borrow_mut()).before_wait(now, wakes_at);
             let wait = Wait::of(now, [next]);
             let is_enabled = next.interrupts == Interrupts::Enabled;
             let watch = self.watch(next.interrupts);
             if wait == Wait::Refused {
                 continue;
             }
-            let is_awaiting = self.signals.is_awaiting.get();
+            let is_awaiting = self.signalling.is_awaiting.get();
             if !is_enabled || watch.is_ok() && (is_awaiting || !self.await_report()) {
                 return wait;
             }
@@ -266,7 +266,7 @@ impl Driver {
         if self.is_gone.get() || self.note_report(now) {
             return;
         }
-        let next = self.signals.signalling.borrow_mut().after_wait(now);
+        let next = self.signalling.machine.borrow_mut().after_wait(now);
         self.carry_out(now, next);
     }
 }

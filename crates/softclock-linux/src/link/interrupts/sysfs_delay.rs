@@ -12,7 +12,7 @@ use super::{InterruptDelay, Undo};
 
 /// The files with the settings of a link. They stay open, so that renaming the link does no harm.
 #[derive(Debug)]
-pub(super) struct ByInterface {
+pub(super) struct SysfsDelay {
     rounds: Setting,
     timeout: Setting,
 }
@@ -24,7 +24,7 @@ struct Setting {
     before: u64,
 }
 
-impl ByInterface {
+impl SysfsDelay {
     /// Opens the settings.
     ///
     /// # Errors
