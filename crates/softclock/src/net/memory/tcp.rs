@@ -79,7 +79,7 @@ pub(crate) struct MemoryTcp {
     end: usize,
     /// Whether dropping this end resets the connection.
     resets: Cell<bool>,
-    settings: RefCell<Settings>,
+    settings: Box<RefCell<Settings>>,
 }
 
 struct Pair {
@@ -122,7 +122,7 @@ impl MemoryTcp {
             pair: pair.clone(),
             end,
             resets: Cell::new(false),
-            settings: RefCell::default(),
+            settings: Box::default(),
         };
         // The connection is complete before it is accepted, like one in the kernel's queue.
         listener.waiting.borrow_mut().push_back(end(accepted, 1));
