@@ -143,7 +143,7 @@ impl XdpSocket {
         Self::open_in(&memory, link, settings)
     }
 
-    /// Opens a link, with a share of this memory. Blocks for up to 200 ms if the link is busy, since the kernel frees
+    /// Opens a link, with a share of this memory. Blocks for up to 1 s if the link is busy, since the kernel frees
     /// the queue of a closed socket only a little later.
     ///
     /// # Errors
@@ -522,10 +522,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Repeats `call` for up to 200 ms while it fails with `EBUSY`: the kernel frees the resources of a closed socket or
-/// program only a little later.
+/// Repeats `call` for about 1 s while it fails with `EBUSY`. The kernel's worker threads free the resources of a closed
+/// socket, also of a process that has ended: mostly within 20 ms, but later while the machine is loaded or other links
+/// are created and deleted.
 fn retry_while_busy<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
-    for _ in 0..BUSY_TRIES {
+    for _ in 1..BUSY_TRIES {
         match call() {
             Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 std::thread::sleep(BUSY_PAUSE);
@@ -539,7 +540,7 @@ fn retry_while_busy<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T>
 /// The bytes that the kernel leaves free before a received frame (XDP_PACKET_HEADROOM).
 const HEADROOM_BYTES: usize = 256;
 
-const BUSY_TRIES: u32 = 20;
+const BUSY_TRIES: u32 = 100;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 #[cfg(test)]

@@ -624,3 +624,27 @@ fn a_queue_can_be_chosen() {
         "{chosen} and {others}"
     );
 }
+
+/// The resources of a closed socket are busy for a while.
+#[test]
+fn busy_resources_are_awaited() {
+    use io::ErrorKind::{NotFound, ResourceBusy};
+
+    let calls = Cell::new(0);
+    let answer = |busy_calls: u32, last: Option<io::ErrorKind>| {
+        calls.set(0);
+        let result = retry_while_busy(|| {
+            calls.set(calls.get() + 1);
+            match last {
+                _ if calls.get() <= busy_calls => Err(io::Error::from_raw_os_error(libc::EBUSY)),
+                Some(kind) => Err(kind.into()),
+                None => Ok(()),
+            }
+        });
+        (result.err().map(|error| error.kind()), calls.get())
+    };
+    assert_eq!(answer(3, None), (None, 4));
+    assert_eq!(answer(0, Some(NotFound)), (Some(NotFound), 1), "at once");
+    let refused = answer(u32::MAX, None);
+    assert_eq!(refused, (Some(ResourceBusy), BUSY_TRIES), "not forever");
+}
