@@ -8,6 +8,7 @@
 //! - [`trace`]: a recording of the latest trigger states (sections 5.3 and 5.4).
 //! - [`events`]: explicit event delivery: `declare_interest`, `get_next_event` (*Event Delivery*, sections 4 and 6).
 //! - [`idle`]: whether an idle thread halts, blocks or spins (section 5.1).
+//! - [`rhythm`]: when the next wait of a thread with regular waits ends.
 //! - [`signalling`]: how a thread learns that a device has work: interrupts, polling, clocked looks and soft polls
 //!   (section 4.2; *Clocked Interrupts*).
 //! - [`pacing`]: rate-based clocking (sections 4.1 and 5.6) and the byte clock (*PSPacer/HT*, section II-B).
@@ -27,6 +28,7 @@ pub mod events;
 pub mod histogram;
 pub mod idle;
 pub mod pacing;
+pub mod rhythm;
 pub mod signalling;
 pub mod soft_timers;
 pub mod time;

@@ -19,6 +19,7 @@
 //!   io_uring would keep its file open; [`Poller::remove_closing`] is the cheap way if it has no duplicates.
 //! - If a mechanism does not work on this machine, creating the poller fails, not the first wait.
 
+mod ahead_timer;
 mod armed;
 mod epoll;
 mod io_uring;
@@ -35,6 +36,7 @@ mod wakeup;
 
 use std::time::Duration;
 
+pub use ahead_timer::AheadTimer;
 pub(crate) use io_uring::IoUring;
 pub use mechanism::{Mechanism, UnknownMechanism};
 pub use poller::Poller;

@@ -9,6 +9,8 @@ use rustix::time::{
     timerfd_settime,
 };
 
+use softclock_core::Instant;
+
 use super::LONGEST;
 
 /// A timerfd(2) of CLOCK_MONOTONIC: a descriptor that becomes readable when the timer expires.
@@ -31,20 +33,27 @@ impl TimerFd {
     /// an expiration. One system call.
     pub fn set(&self, time: Duration) {
         // Zero would disarm the timer.
-        self.set_to(time.clamp(SHORTEST, LONGEST));
+        self.set_to(time.clamp(SHORTEST, LONGEST), TimerfdTimerFlags::empty());
+    }
+
+    /// Sets the timer to expire once, at a time of CLOCK_MONOTONIC; at once if that has passed.
+    /// Replaces the time that was set before, and discards an expiration. One system call.
+    pub fn set_at(&self, at: Instant) {
+        let at = Duration::from_nanos(at.as_ns()).max(SHORTEST);
+        self.set_to(at, TimerfdTimerFlags::ABSTIME);
     }
 
     /// Stops the timer, and discards an expiration. One system call.
     pub fn disarm(&self) {
-        self.set_to(Duration::ZERO);
+        self.set_to(Duration::ZERO, TimerfdTimerFlags::empty());
     }
 
-    fn set_to(&self, time: Duration) {
+    fn set_to(&self, time: Duration, flags: TimerfdTimerFlags) {
         let once = Itimerspec {
             it_interval: Timespec::default(),
             it_value: Timespec::try_from(time).expect("a century fits"),
         };
-        let result = timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once);
+        let result = timerfd_settime(&self.0, flags, &once);
         debug_assert!(result.is_ok(), "{result:?}");
     }
 }

@@ -12,7 +12,7 @@ use softclock_core::{Clock, Due, IdleRule, Instant, SoftTimers, TriggerState};
 use softclock_linux::alarm::Alarms;
 use softclock_linux::busy_poll::BusyPoll;
 use softclock_linux::clock::{MinimalSlack, RunTime, ThreadClock, cpu_time_ns};
-use softclock_linux::readiness::{Poller, Wakeup};
+use softclock_linux::readiness::{AheadTimer, Poller, Wakeup};
 
 use super::Builder;
 use super::active::{ActiveTasks, Runnable};
@@ -57,6 +57,7 @@ pub(crate) struct Inner {
     pub(crate) idle: RefCell<IdleRule>,
     pub(crate) spinning: Cell<bool>,
     pub(crate) far_timer: RefCell<FarTimer>,
+    pub(super) ahead_timer: RefCell<AheadTimer>,
     pub(crate) timeouts: Timeouts,
     /// The time of the last check of the kernel for events.
     pub(crate) looked: Cell<Instant>,
@@ -136,6 +137,7 @@ impl Inner {
             idle: RefCell::new(IdleRule::new(builder.spin_cap)),
             spinning: Cell::new(false),
             far_timer: RefCell::new(far_timer),
+            ahead_timer: RefCell::default(),
             timeouts: Timeouts::new(),
             looked: Cell::new(Instant::ORIGIN),
             may_have_left: Cell::default(),

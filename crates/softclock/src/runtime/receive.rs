@@ -149,6 +149,7 @@ impl Inner {
     fn sleep(&self, now: Instant, until: Instant, events: &mut Vec<ReadyEvent>) {
         if until > now {
             self.alarms.disarm_for_idle();
+            self.ahead_timer.borrow_mut().before_wait(until);
             std::thread::sleep(until.since(now));
             self.clock.resync_after_wait();
             let woken = self.clock.now();
@@ -184,7 +185,10 @@ impl Inner {
         self.alarms.disarm_for_idle();
         let timeout = match until {
             None => Timeout::Never,
-            Some(until) if is_exact => Timeout::After(until.since(now)),
+            Some(until) if is_exact => {
+                self.ahead_timer.borrow_mut().before_wait(until);
+                Timeout::After(until.since(now))
+            }
             Some(until) => {
                 let mut timer = self.far_timer.borrow_mut();
                 timer.timeout(now, until, &mut self.poller.borrow_mut())
