@@ -57,8 +57,9 @@ pub(crate) struct BridgeOptions {
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
     pub(crate) tolerance: Duration,
 
-    /// Share of a processor that the bridge may spin to send frames on time; 0 turns spinning off
-    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "5", value_parser = percent)]
+    /// Share of a processor that the bridge may spin to send frames on time; with 0, frames leave later by the time of a
+    /// wake-up, at distances as even
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "0", value_parser = percent)]
     spin_cap: f64,
 
     /// Real-time priority of the bridge's thread, 1 to 99 (SCHED_FIFO), so that other load does not delay frames; 0 for

@@ -177,7 +177,7 @@ const PACES: [(&str, &str); 5] = [
         "softclock pace, woken by arrivals, spin cap 25 %",
         "--signalling interrupt --spin-cap 25",
     ),
-    ("softclock pace, spin cap 2 %", "--spin-cap 2"),
+    ("softclock pace, spin cap 5 %", "--spin-cap 5"),
     ("softclock pace, tolerance 50 us", "--tolerance 50us"),
     ("softclock pace, tolerance 250 us", "--tolerance 250us"),
 ];

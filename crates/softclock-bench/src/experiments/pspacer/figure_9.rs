@@ -51,7 +51,7 @@ fn setups() -> Vec<Setup> {
         Setup::new("softclock pace", pace(""), udp),
         Setup::new("HTB, ceil 115 Mbit/s", Shaper::Htb(at_ceil), udp),
         Setup::new("HTB", Shaper::Htb(Htb::of_rate(RATE)), udp),
-        Setup::new("softclock pace without spinning", pace("--spin-cap 0"), udp),
+        Setup::new("softclock pace, spin cap 5 %", pace("--spin-cap 5"), udp),
         Setup::new(
             "softclock pace at ordinary priority",
             pace("--priority 0"),
