@@ -58,9 +58,9 @@ pub(crate) struct BridgeOptions {
     pub(crate) tolerance: Duration,
 
     /// Share of a processor that the bridge may spin to send frames on time; with 0, frames leave later by the time of a
-    /// wake-up, at distances as even
-    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, default_value = "0", value_parser = percent)]
-    spin_cap: f64,
+    /// wake-up, at distances as even [default: pace 0, wan 5]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = percent)]
+    spin_cap: Option<f64>,
 
     /// Real-time priority of the bridge's thread, 1 to 99 (SCHED_FIFO), so that other load does not delay frames; 0 for
     /// none
@@ -148,8 +148,10 @@ pub(crate) struct Treatment<D> {
 ///
 /// `treatments` makes the discipline of each direction, first from A to B; it gets the link on which the frames of that
 /// direction leave, or `None` for a TAP device that does not exist yet. The report shows `seed` if there is one.
+/// `spin_cap` is the default of the option.
 pub(crate) fn run<D: Discipline>(
     options: &BridgeOptions,
+    spin_cap: f64,
     seed: Option<u64>,
     treatments: impl FnOnce([Option<&Link>; 2], Instant) -> [Treatment<D>; 2],
 ) -> Result<(), BridgeError> {
@@ -170,7 +172,8 @@ pub(crate) fn run<D: Discipline>(
     let signals = Signals::block(&[Signal::Interrupt, Signal::Terminate]).map_err(failed)?;
     let mut runtime = Runtime::builder();
     let policy = options.signalling.with_bound(options.signalling_latency);
-    runtime = runtime.spin_cap(options.spin_cap).signalling(policy);
+    let spin_cap = options.spin_cap.unwrap_or(spin_cap);
+    runtime = runtime.spin_cap(spin_cap).signalling(policy);
     runtime.build().map_err(failed)?.block_on(async {
         let [there, back] = treatments([b.link(), a.link()], softclock::now());
         let (ports, opened) = Port::open_both(&[a, b], options.mechanism.into())?;

@@ -39,6 +39,9 @@ pub(crate) struct PaceOptions {
     config: Option<PathBuf>,
 }
 
+/// Spinning would make departures punctual, but their distances no more even.
+const SPIN_CAP: f64 = 0.0;
+
 const NOTES: &str = "\
 A class is written as pairs of a name and a value:
 
@@ -114,7 +117,7 @@ pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
             ));
         }
     }
-    bridge::run(&options.bridge, None, |leaving, now| {
+    bridge::run(&options.bridge, SPIN_CAP, None, |leaving, now| {
         let treatment = |index: usize| {
             let told = || leaving[index].and_then(Link::speed_mbit);
             let link = options.link.unwrap_or_else(|| of_mbit(told()));

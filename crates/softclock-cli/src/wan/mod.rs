@@ -65,6 +65,9 @@ pub(crate) struct WanCommandOptions {
     config: Option<PathBuf>,
 }
 
+/// Enough for a median lateness below a microsecond, since a delay counts by its absolute length.
+const SPIN_CAP: f64 = 0.05;
+
 const NOTES: &str = "\
 One value applies to both directions; two values, separated by a comma, apply to packets from A to B and from B to A. \
 Delays count from the moment at which the kernel received the packet. Packets stay in order, except with --reorder. \
@@ -95,7 +98,7 @@ pub(crate) fn run(options: &WanCommandOptions) -> Result<(), BridgeError> {
     let random = || RandomState::new().build_hasher().finish() >> 11;
     let seed = options.seed.unwrap_or_else(random);
     let told = options.is_random().then_some(seed);
-    bridge::run(&options.bridge, told, |_, _| {
+    bridge::run(&options.bridge, SPIN_CAP, told, |_, _| {
         let shared = EmulatorOptions {
             tolerance: options.bridge.tolerance,
             overhead_bytes: options.bridge.overhead,
