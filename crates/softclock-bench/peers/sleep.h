@@ -82,12 +82,12 @@ static void tally_print(void)
     }
 }
 
-// Computes until it has used 50 us of CPU time.
-static void burst(void)
+// Computes until it has used this much processor time.
+static void burst(uint64_t length_ns)
 {
     uint64_t start = clock_ns(CLOCK_THREAD_CPUTIME_ID), used = 0;
     volatile uint64_t number = start;
-    while (used < 50000) {
+    while (used < length_ns) {
         for (int i = 0; i < 500; i++)
             number = number * 3 + 1;
         used = clock_ns(CLOCK_THREAD_CPUTIME_ID) - start;

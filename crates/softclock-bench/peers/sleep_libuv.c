@@ -44,7 +44,7 @@ static void on_load(uv_poll_t *handle, int status, int events)
 {
     char byte;
     if (read(0, &byte, 1) == 1)
-        burst();
+        burst(50000);
 }
 
 int main(int argc, char **argv)

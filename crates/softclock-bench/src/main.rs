@@ -15,6 +15,7 @@ use softclock::signalling::{LatencyBound, Policy};
 use softclock_bench::experiments;
 use softclock_bench::lab::bridge::flows::Flows;
 use softclock_bench::lab::sleepers;
+use softclock_bench::lab::timers::TokioTimers;
 use softclock_bench::load::{Hold, Load};
 use softclock_bench::measure::environment::Environment;
 use softclock_bench::output::json::{self, Record};
@@ -66,6 +67,9 @@ enum Command {
     /// Sleeps and prints the lateness and the cost, for `soft-timers/sleep-precision`.
     #[command(hide = true)]
     Sleep(Sleep),
+    /// Sleeps on tokio beside sockets, for `embed/timers`.
+    #[command(hide = true)]
+    TokioTimers(TokioTimers),
 }
 
 #[derive(Args)]
@@ -163,6 +167,7 @@ fn main() -> ExitCode {
             server.run().map_err(|error| failure(1, error.to_string()))
         }
         Command::MediaSender(sender) => sender.run().map_err(|error| failure(1, error.to_string())),
+        Command::TokioTimers(timers) => timers.run().map_err(|error| failure(1, error.to_string())),
         Command::Sleep(Sleep { kind, order }) => {
             sleepers::sleep(kind, order).map_err(|error| failure(1, error.to_string()))
         }

@@ -65,6 +65,7 @@ pub const ALL: &[&Experiment] = &[
     &signalling::livelock::EXPERIMENT,
     &embed::runtimes::EXPERIMENT,
     &embed::media::EXPERIMENT,
+    &embed::timers::EXPERIMENT,
     &wan::delay::EXPERIMENT,
     &burst::speed::EXPERIMENT,
     &serve::head::EXPERIMENT,

@@ -12,3 +12,4 @@ pub mod signalling;
 pub mod simulation;
 pub mod sleepers;
 pub mod tcp;
+pub mod timers;

@@ -1,6 +1,7 @@
 //! Compilation of peers in other languages. Their sources are in `peers/` and are compiled when an experiment runs, if
 //! the machine has the compiler and libraries.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::path::PathBuf;
@@ -62,20 +63,34 @@ impl Workshop {
     /// # Errors
     /// The missing program or library and its Debian package, as a sentence for a report's notes.
     pub fn c_program(&self, sources: &[Source], library: Library) -> Result<Compiled, String> {
+        let (name, debian) = (library.name, library.debian);
         let install = |why| {
-            let (name, debian) = (library.name, library.debian);
             format!("{name} is left out: {why}; on Debian: apt-get install {debian} gcc pkg-config")
         };
-        let about = |what| output(Command::new("pkg-config").args([what, library.name]));
+        let about = |what| output(Command::new("pkg-config").args([what, name]));
         let flags = about("--cflags").map_err(install)?;
         let version = about("--modversion").map_err(install)?;
+        let flags = flags.split_whitespace().chain(library.link.iter().copied());
+        let program = self.c_program_by(sources, flags).map_err(install)?;
+        Ok(Compiled { program, version })
+    }
+
+    /// Compiles the first of `sources`, which may include the others, with further arguments of the compiler, such as
+    /// libraries; returns the program's path.
+    ///
+    /// # Errors
+    /// The compiler is missing or fails; the error has the first line of its output.
+    pub fn c_program_by(
+        &self,
+        sources: &[Source],
+        arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Result<PathBuf, String> {
         let (source, program) = self.place(sources)?;
         let mut compiler = Command::new("cc");
-        compiler.args(["-O2", "-std=gnu11", "-o"]);
-        compiler.arg(&program).arg(source);
-        compiler.args(flags.split_whitespace()).args(library.link);
-        output(&mut compiler).map_err(install)?;
-        Ok(Compiled { program, version })
+        compiler.args(["-O2", "-std=gnu11", "-I"]);
+        compiler.arg(self.directory.path()).arg("-o").arg(&program);
+        output(compiler.arg(source).args(arguments))?;
+        Ok(program)
     }
 
     /// Compiles a Go program of one file.

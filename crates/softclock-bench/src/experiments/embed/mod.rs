@@ -2,6 +2,7 @@
 
 pub mod media;
 pub mod runtimes;
+pub mod timers;
 
 use std::time::Duration;
 

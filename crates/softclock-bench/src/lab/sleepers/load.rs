@@ -96,10 +96,15 @@ pub(super) fn take_from(input: BorrowedFd<'_>) -> io::Result<Transfer<bool>> {
 
 /// Computes for the time of a burst, and counts it.
 pub(super) fn burst() {
+    burst_of(BURST);
+}
+
+/// Computes until this thread has used `length` of processor time, and counts that as a burst.
+pub(in crate::lab) fn burst_of(length: Duration) {
     let start = cpu_time_ns();
     let mut used = 0;
     let mut number = start;
-    while used < BURST.as_nanos() as u64 {
+    while used < length.as_nanos() as u64 {
         for _ in 0..COMPUTE {
             number = black_box(number.wrapping_mul(3) + 1);
         }

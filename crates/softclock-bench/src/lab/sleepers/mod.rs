@@ -13,7 +13,7 @@ mod async_io;
 pub mod finding;
 pub mod load;
 mod softclock;
-mod tally;
+pub(in crate::lab) mod tally;
 mod tokio;
 mod uring;
 
@@ -54,7 +54,7 @@ impl Order {
     }
 
     /// Returns the lengths of a timer's sleeps.
-    fn lengths(&self, timer: u32) -> Lengths {
+    pub(in crate::lab) fn lengths(&self, timer: u32) -> Lengths {
         Lengths {
             random: Random(u64::from(timer) + 1),
             order: *self,
@@ -63,7 +63,7 @@ impl Order {
 }
 
 /// An endless sequence of lengths of sleeps.
-struct Lengths {
+pub(in crate::lab) struct Lengths {
     random: Random,
     order: Order,
 }
@@ -115,7 +115,10 @@ pub fn sleep(kind: Kind, order: Order) -> io::Result<()> {
 }
 
 /// Runs one timer's task.
-async fn sleep_forever<F: Future>(mut lengths: Lengths, sleep: impl Fn(Duration) -> F) {
+pub(in crate::lab) async fn sleep_forever<F: Future>(
+    mut lengths: Lengths,
+    sleep: impl Fn(Duration) -> F,
+) {
     loop {
         let length = lengths.next();
         let due = Instant::now() + length;
@@ -125,7 +128,7 @@ async fn sleep_forever<F: Future>(mut lengths: Lengths, sleep: impl Fn(Duration)
 }
 
 /// Runs the main task: the warm-up, then the measurement.
-async fn measure<F: Future>(order: Order, sleep: impl Fn(Duration) -> F) {
+pub(in crate::lab) async fn measure<F: Future>(order: Order, sleep: impl Fn(Duration) -> F) {
     sleep(Duration::from_millis(order.warm_up_ms)).await;
     tally::begin();
     sleep(Duration::from_millis(order.milliseconds)).await;

@@ -56,7 +56,7 @@ pub(super) fn count_burst(cpu_ns: u64) {
 }
 
 /// Returns the counts.
-pub(super) fn finding() -> Finding {
+pub(in crate::lab) fn finding() -> Finding {
     TALLY.take().finding
 }
 
