@@ -22,6 +22,8 @@ pub enum ProxyKind {
     /// The same with looks of a loaded thread in place of waits, at most 500 us apart: `--signalling automatic=deferred
     /// --signalling-latency 500us`.
     SoftclockDeferred(Mechanism),
+    /// The same with epoll, and looks instead of waits, which use the whole processor: `--signalling poll`.
+    SoftclockPolling,
     /// nginx with one worker.
     Nginx,
     /// HAProxy with one thread.
@@ -69,6 +71,7 @@ impl ProxyKind {
             Self::SoftclockWoken => "softclock, epoll, woken by events",
             Self::SoftclockDeferred(Mechanism::IoUring) => "softclock, io_uring, deferred",
             Self::SoftclockDeferred(_) => "softclock, epoll, deferred",
+            Self::SoftclockPolling => "softclock, epoll, polling",
             Self::Nginx => "nginx",
             Self::HaProxy => "HAProxy",
             Self::HaProxyBusy => "HAProxy, busy-polling",
@@ -78,7 +81,10 @@ impl ProxyKind {
     /// Returns the program's Debian package, or `None` for softclock.
     pub fn package(self) -> Option<&'static str> {
         match self {
-            Self::Softclock(_) | Self::SoftclockWoken | Self::SoftclockDeferred(_) => None,
+            Self::Softclock(_)
+            | Self::SoftclockWoken
+            | Self::SoftclockDeferred(_)
+            | Self::SoftclockPolling => None,
             Self::Nginx => Some("nginx"),
             Self::HaProxy | Self::HaProxyBusy => Some("haproxy"),
         }
@@ -87,9 +93,10 @@ impl ProxyKind {
     /// Returns the version that the program prints, or `None` if it is not installed.
     pub fn version(self) -> Option<String> {
         match self {
-            Self::Softclock(_) | Self::SoftclockWoken | Self::SoftclockDeferred(_) => {
-                Some(env!("CARGO_PKG_VERSION").to_owned())
-            }
+            Self::Softclock(_)
+            | Self::SoftclockWoken
+            | Self::SoftclockDeferred(_)
+            | Self::SoftclockPolling => Some(env!("CARGO_PKG_VERSION").to_owned()),
             Self::Nginx => version(nginx::program(), "-v"),
             Self::HaProxy | Self::HaProxyBusy => {
                 let said = version(haproxy::program(), "-v")?;
@@ -124,6 +131,9 @@ impl ProxyKind {
                 let policy = Policy::Automatic { bound, wakeups };
                 softclock::proxy_command(address, upstream, mechanism, policy)
             }
+            Self::SoftclockPolling => {
+                softclock::proxy_command(address, upstream, Mechanism::Epoll, Policy::Poll)
+            }
             Self::Nginx => nginx::proxy(address, upstream, descriptors, directory),
             Self::HaProxy => haproxy::proxy(address, upstream, descriptors, "", directory),
             Self::HaProxyBusy => {
@@ -142,6 +152,7 @@ pub const BESIDE_PEERS: Comparison = Comparison {
             ProxyKind::SoftclockWoken,
             ProxyKind::SoftclockDeferred(Mechanism::Epoll),
             ProxyKind::SoftclockDeferred(Mechanism::IoUring),
+            ProxyKind::SoftclockPolling,
         ];
         ours.map(ProxyKind::name).contains(&variant)
     },

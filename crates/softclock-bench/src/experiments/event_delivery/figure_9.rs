@@ -21,7 +21,8 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let plan = if context.smoke { &SMOKE } else { &FULL };
     let stage = Stage::build()?;
     let mut notes = stage.notes(&NOTES);
-    let kinds = [&ProxyKind::ALL[..], &[ProxyKind::HaProxyBusy]].concat();
+    let looking = [ProxyKind::SoftclockPolling, ProxyKind::HaProxyBusy];
+    let kinds = [&ProxyKind::ALL[..], &looking].concat();
     let crowds = stage.crowds(&kinds, plan.cold, &mut notes)?;
     let saturation = proxy_stage::saturation(&crowds, HOT, plan.slice / 2)?;
     let curves = crowds.into_iter().map(|(kind, crowd)| Curve {
@@ -168,7 +169,8 @@ const NOTES: [&str; 5] = [
      the response time counts from the time at which the request was to be sent",
     "at most 100 requests are outstanding, since select waits for descriptors below 1024 only; what would be one more is \
      not sent and counts as lost",
-    "HAProxy, busy-polling: its manual's option for latency; it looks without waiting, and takes all of its processor",
+    "HAProxy, busy-polling: its manual's option for latency; softclock, epoll, polling: `--signalling poll`. Both look \
+     without waiting, and take all of their processor",
     "the client takes more of its processor than the closed loop's: near saturation it is what limits all",
     "the paper's Figure 9: with the new API the response time is much lower and the proxy saturates later, at 1348 requests \
      a second where the improved select does at 1291",
