@@ -1,8 +1,8 @@
-//! The header declares the functions and structures that the library has, with the same types.
+//! The header declares the functions, structures and constants that the library has, with the same types and values.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 #[test]
 fn the_header_and_the_library_agree_on_functions() {
@@ -31,17 +31,40 @@ fn the_header_and_the_library_agree_on_structures() {
 }
 
 #[test]
-fn all_versions_agree() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let package = fs::read_to_string(here.join("softclock.pc")).unwrap();
-    let version = format!("Version: {}\n", env!("CARGO_PKG_VERSION"));
-    assert!(package.contains(&version), "{package}");
+fn the_header_and_the_library_agree_on_constants() {
+    let header = header();
+    let declared = between(&header, "enum softclock_state {", "}").next();
+    let declared = declared.expect("the enum of trigger states").split(',');
+    // None has a value of its own, so that their places are their values.
+    let declared: Vec<String> = declared.map(squeezed).collect();
+    let source = sources().find(|source| source.contains("const STATES"));
+    let source = source.expect("the table of trigger states");
+    let table = between(&source, "const STATES: [TriggerState; 7] = [", "]").next();
+    let table = table.expect("the table of trigger states");
+    let defined: Vec<String> = between(table, "TriggerState::", ",")
+        .map(constant)
+        .collect();
+    assert_eq!(defined.len(), 7, "{defined:#?}");
+    assert_eq!(declared, defined);
+
+    let rough = between(&source, "const ROUGH: u32 = ", ";").next();
+    let macros = fs::read_to_string(path()).unwrap();
+    let declared = between(&macros, "#define SOFTCLOCK_ROUGH ", "u\n").next();
+    assert!(rough.is_some() && rough == declared, "{declared:?}");
+}
+
+/// `SystemCall` as `SOFTCLOCK_SYSTEM_CALL`.
+fn constant(name: &str) -> String {
+    let letters = name.chars().flat_map(|letter| {
+        let gap = letter.is_uppercase().then_some('_');
+        gap.into_iter().chain(letter.to_uppercase())
+    });
+    format!("SOFTCLOCK{}", letters.collect::<String>())
 }
 
 /// The header without comments and lines of the preprocessor.
 fn header() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("include/softclock.h");
-    let mut text = fs::read_to_string(path).unwrap();
+    let mut text = fs::read_to_string(path()).unwrap();
     while let Some(start) = text.find("/*") {
         let end = start + text[start..].find("*/").expect("comments end") + 2;
         text.replace_range(start..end, "");
@@ -49,6 +72,10 @@ fn header() -> String {
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     let lines: Vec<&str> = lines.filter(|line| *line != "extern \"C\" {").collect();
     lines.join("\n")
+}
+
+fn path() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("include/softclock.h")
 }
 
 fn statements(text: &str) -> impl Iterator<Item = String> {

@@ -29,13 +29,18 @@ fn timers_fire_in_a_loop_by_epoll() {
 #[test]
 fn timers_fire_in_a_loop_of_libuv() {
     require!("cc", "pkg-config");
-    with_library("libuv", "examples/libuv.c");
+    with_library("libuv", "examples/libuv.c", Linking::Shared, arrives);
 }
 
 #[test]
 fn timers_fire_in_a_loop_of_libevent() {
     require!("cc", "pkg-config");
-    with_library("libevent_core", "examples/libevent.c");
+    with_library(
+        "libevent_core",
+        "examples/libevent.c",
+        Linking::Shared,
+        arrives,
+    );
 }
 
 #[test]
@@ -60,10 +65,25 @@ fn programs_are_clean_under_valgrind() {
         "examples/send_queue.c",
     ] {
         let program = installed.compiled(source, Linking::Static, &["-g"]);
-        let mut valgrind = Command::new("valgrind");
-        valgrind.args(["--quiet", "--error-exitcode=99", "--leak-check=full"]);
-        installed.output(valgrind.arg(program));
+        is_clean(&installed, &program);
     }
+}
+
+#[test]
+fn a_loop_of_libuv_is_clean_under_valgrind() {
+    require!("cc", "pkg-config", "valgrind");
+    with_library("libuv", "examples/libuv.c", Linking::Static, is_clean);
+}
+
+#[test]
+fn a_loop_of_libevent_is_clean_under_valgrind() {
+    require!("cc", "pkg-config", "valgrind");
+    with_library(
+        "libevent_core",
+        "examples/libevent.c",
+        Linking::Static,
+        is_clean,
+    );
 }
 
 #[test]
@@ -105,6 +125,8 @@ fn pkg_config_names_the_library() {
         installed.path("lib/pkgconfig/../../include").display()
     );
     assert!(flags.contains(&include) && flags.contains(&"-lsoftclock".to_owned()));
+    let version = installed.pkg_config(&["--modversion", "softclock"]);
+    assert_eq!(version, [env!("CARGO_PKG_VERSION")]);
 }
 
 #[test]
@@ -116,8 +138,8 @@ fn the_examples_are_short() {
     }
 }
 
-/// Compiles and runs an example that needs another library.
-fn with_library(library: &str, source: &str) {
+/// Compiles an example that needs another library, and checks it.
+fn with_library(library: &str, source: &str, linking: Linking, check: fn(&Installed, &Path)) {
     let installed = Installed::new();
     let mut exists = Command::new("pkg-config");
     exists.args(["--exists", library]);
@@ -126,8 +148,19 @@ fn with_library(library: &str, source: &str) {
     }
     let flags = installed.pkg_config(&["--cflags", "--libs", library]);
     let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-    let program = installed.compiled(source, Linking::Shared, &flags);
-    assert_all_arrived(&installed.run(&program));
+    let program = installed.compiled(source, linking, &[&["-g"], &flags[..]].concat());
+    check(&installed, &program);
+}
+
+fn arrives(installed: &Installed, program: &Path) {
+    assert_all_arrived(&installed.run(program));
+}
+
+/// Checks that a program neither leaks nor misuses memory.
+fn is_clean(installed: &Installed, program: &Path) {
+    let mut valgrind = Command::new("valgrind");
+    valgrind.args(["--quiet", "--error-exitcode=99", "--leak-check=full"]);
+    installed.output(valgrind.arg(program));
 }
 
 /// Checks the output of an example, which ends when it has received a thousand datagrams, or some more together.
@@ -157,11 +190,10 @@ impl Installed {
             installed.path("include/softclock.h"),
         )
         .unwrap();
-        symlink(
-            here("softclock.pc"),
-            installed.path("lib/pkgconfig/softclock.pc"),
-        )
-        .unwrap();
+        // As `cargo xtask c-library` does.
+        let package = fs::read_to_string(here("softclock.pc")).unwrap();
+        let package = package.replace("@VERSION@", env!("CARGO_PKG_VERSION"));
+        fs::write(installed.path("lib/pkgconfig/softclock.pc"), package).unwrap();
         symlink(
             built("libsoftclock_c.a"),
             installed.path("lib/libsoftclock.a"),
