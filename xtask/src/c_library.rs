@@ -27,8 +27,16 @@ pub(crate) fn task(arguments: &[String]) -> ExitCode {
     }
 }
 
+/// Builds the release of both libraries without the Rust library: beside that, cargo would leave out the optimization
+/// at link time, which makes the static library a seventh in size and calls a few percent cheaper.
+pub(crate) fn build() -> Result<(), String> {
+    let mut build = cargo(["rustc", "--release", "--package", "softclock-c"]);
+    build.args(["--crate-type", "staticlib,cdylib"]);
+    run(build)
+}
+
 fn install(prefix: &Path) -> Result<(), String> {
-    run(cargo(["build", "--release", "--package", "softclock-c"]))?;
+    build()?;
     let program = dist::built("release");
     let built = program.parent().unwrap_or(root());
     let source = root().join("crates/softclock-c");
@@ -42,6 +50,10 @@ fn install(prefix: &Path) -> Result<(), String> {
     for (from, to) in files {
         let to = prefix.join(to);
         copy(&from, &to).map_err(|error| format!("{}: {error}", to.display()))?;
+    }
+    for name in ["lib/pkgconfig/softclock.pc", "share/man/man3/softclock.3"] {
+        let path = prefix.join(name);
+        set_version(&path).map_err(|error| format!("{}: {error}", path.display()))?;
     }
     for name in [SONAME, "lib/libsoftclock.so"] {
         let link = prefix.join(name);
@@ -58,6 +70,12 @@ fn copy(from: &Path, to: &Path) -> std::io::Result<()> {
         fs::create_dir_all(folder)?;
     }
     fs::copy(from, to).map(drop)
+}
+
+/// Replaces the placeholder `@VERSION@` in a file.
+fn set_version(path: &Path) -> std::io::Result<()> {
+    let text = fs::read_to_string(path)?;
+    fs::write(path, text.replace("@VERSION@", env!("CARGO_PKG_VERSION")))
 }
 
 /// The shared library. All packages of the workspace have the same version.

@@ -60,10 +60,8 @@ fn main() -> ExitCode {
 /// Passes its arguments on to the measuring program, in release; `run` may be left out.
 fn bench(arguments: &[String]) -> ExitCode {
     // Some experiments use the command and the library for C, which they look for beside their own program.
-    let packages = ["--package", "softclock-cli", "--package", "softclock-c"];
-    let mut build = cargo(["build", "--release"]);
-    build.args(packages);
-    if let Err(reason) = run(build) {
+    let command = ["build", "--release", "--package", "softclock-cli"];
+    if let Err(reason) = run(cargo(command)).and_then(|()| c_library::build()) {
         eprintln!("xtask: {reason}");
         return ExitCode::FAILURE;
     }

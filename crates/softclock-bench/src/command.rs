@@ -27,8 +27,8 @@ pub fn c_library() -> io::Result<PathBuf> {
     match library.exists() {
         true => Ok(library),
         false => Err(io::Error::other(
-            "the library for C is not built beside this program (cargo build --package softclock-c, with --release if \
-             this is)",
+            "the library for C is not built beside this program (cargo xtask bench does so, or cargo build --package \
+             softclock-c, with --release if this is)",
         )),
     }
 }
