@@ -5,6 +5,8 @@
 //! and the time of its next timer. A soft timer ends the wait for either that time or the next frame, whichever is
 //! first.
 
+#![forbid(unsafe_code)]
+
 use std::error::Error;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
