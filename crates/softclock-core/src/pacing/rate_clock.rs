@@ -179,6 +179,10 @@ impl RateClock {
     /// Like [`on_transmit_bytes`](Self::on_transmit_bytes), for a sender that limits the transmissions sent together:
     /// none of those that were due beyond them follows at once. They are sent one by one, at the burst rate.
     ///
+    /// If all that were due are sent, the burst rate counts from when the last of them was allowed, but from no more
+    /// than half of the minimum interval ago. So a timer that is late each time by less than that does not lower the
+    /// average rate, however close the burst rate is to the target.
+    ///
     /// # Example
     /// ```
     /// use softclock_core::Instant;
@@ -195,7 +199,26 @@ impl RateClock {
     /// assert_eq!(clock.due(at(1080)), 1);
     /// ```
     pub fn on_limited_bytes(&mut self, now: Instant, bytes: u64, full: u64) {
+        let late_ns = match bytes.div_ceil(full) >= self.due(now) {
+            true => self.late_ns(now).min(self.minimum_ns / 2),
+            false => 0,
+        };
         self.transmit(now, bytes, full);
+        if let Some(train) = &mut self.train {
+            train.burst_from = now.sub_ns(late_ns);
+        }
+    }
+
+    /// Returns the time since the burst rate has allowed the last of the transmissions that are due.
+    fn late_ns(&self, now: Instant) -> u64 {
+        let Some(train) = self.train.as_ref().filter(|train| !train.ended) else {
+            return 0;
+        };
+        let since = now.ns_since(train.burst_from.add_ns(train.last_minimum_ns));
+        let more = (self.due(now) - 1).saturating_mul(self.minimum_ns);
+        // Nothing before the schedule allowed it.
+        let scheduled = now.ns_since(self.schedule(train, now));
+        since.saturating_sub(more).min(scheduled)
     }
 
     fn transmit(&mut self, now: Instant, bytes: u64, full: u64) {
@@ -640,5 +663,38 @@ mod tests {
         assert_eq!(clock.next_send(us(1)), us(20));
         clock.end();
         assert_eq!(clock.next_send(us(1)), us(20), "of the next train too");
+    }
+
+    /// A timer that is 30 us late each time would otherwise send every 125 us at the burst rate of 95 us.
+    #[test]
+    fn lateness_of_less_than_half_an_interval_costs_no_rate() {
+        let us = |us: u64| Instant::from_ns(us * 1000);
+        let mut clock = RateClock::new(Duration::from_micros(100), Duration::from_micros(95));
+        let (mut now, mut least) = (us(0), u64::MAX);
+        for transmission in 0..1000 {
+            let before = now;
+            now = clock.next_send(now).add_ns(30_000);
+            if transmission > 0 {
+                least = least.min(now.ns_since(before));
+            }
+            clock.on_limited_bytes(now, 1500, 1500);
+        }
+        assert!(now.ns_since(us(999 * 100)) < 1_000_000, "{now:?}");
+        assert!(least >= 95_000, "{least}");
+    }
+
+    /// The pause of a process is not made up by a burst: at most half of an interval is.
+    #[test]
+    fn long_lateness_advances_one_transmission_by_half_an_interval() {
+        let us = |us: u64| Instant::from_ns(us * 1000);
+        let mut clock = RateClock::new(Duration::from_micros(100), Duration::from_micros(80));
+        clock.on_limited_bytes(us(0), 1500, 1500);
+        // It may leave from 100 us on, so 70 us late, less than a second one would need.
+        assert_eq!(clock.due(us(170)), 1);
+        clock.on_limited_bytes(us(170), 1500, 1500);
+        assert_eq!(clock.next_send(us(170)), us(170 - 40 + 80));
+        // Later the burst rate counts from transmissions that were on time.
+        clock.on_limited_bytes(us(210), 1500, 1500);
+        assert_eq!(clock.next_send(us(210)), us(300));
     }
 }

@@ -10,8 +10,8 @@ use super::Pace;
 /// The schedule of one paced sender.
 ///
 /// A transmission is one datagram of full size, or several where the rate is high. A sender that is late sends up to a
-/// burst of datagrams at once, and catches up at 9/8 of the rate: a bottleneck with a little room to spare does not
-/// queue the excess.
+/// burst of datagrams at once, and catches up at 17/16 of the rate. At 90 % of a bottleneck's rate this is less than the
+/// bottleneck's, so that its queue empties again meanwhile.
 #[derive(Debug)]
 pub(super) struct Schedule {
     plan: Plan,
@@ -185,7 +185,7 @@ const JOINED_TIME: Duration = Duration::from_micros(40);
 const MOST_JOINED: u32 = 4;
 
 /// The interval between transmissions that catch up, as a part of the interval at the rate.
-const CATCH_UP: (u32, u32) = (8, 9);
+const CATCH_UP: (u32, u32) = (16, 17);
 
 #[cfg(test)]
 mod tests {
@@ -247,8 +247,19 @@ mod tests {
         // 40 transmissions late.
         assert_eq!(send(&mut schedule, us(4920), 1472), 4);
         let next = schedule.next(us(4920));
-        assert!(next > us(5020) && next < us(5030), "{next:?}");
+        assert!(next > us(5030) && next < us(5040), "{next:?}");
         assert_eq!(send(&mut schedule, next, 1472), 1);
+    }
+
+    #[test]
+    fn a_sender_that_is_a_little_late_each_time_keeps_its_rate() {
+        let mut schedule = Schedule::new(mbit(100), 4);
+        let mut now = us(0);
+        for _ in 0..1000 {
+            now = schedule.next(now) + Duration::from_micros(40);
+            assert_eq!(send(&mut schedule, now, 1472), 1);
+        }
+        assert!(now < us(999 * 120 + 1000), "{now:?}");
     }
 
     #[test]
