@@ -23,6 +23,7 @@ use softclock_bench::output::page::{self, Outcome};
 use softclock_bench::output::report::{Context, Experiment, Report};
 use softclock_bench::output::{file, measurements, svg, table};
 use softclock_bench::peers::media::MediaSender;
+use softclock_bench::peers::quic::{QuicReceiver, QuicSender};
 use softclock_bench::peers::runtimes::RuntimeServer;
 use softclock_bench::servers::{ServeOptions, proxy, serve};
 
@@ -64,6 +65,12 @@ enum Command {
     /// Sends media streams, for `embed/media`.
     #[command(hide = true)]
     MediaSender(MediaSender),
+    /// Sends to a client of QUIC, for `embed/quic`.
+    #[command(hide = true)]
+    QuicSender(QuicSender),
+    /// Receives from a sender of QUIC, for `embed/quic`.
+    #[command(hide = true)]
+    QuicReceiver(QuicReceiver),
     /// Sleeps and prints the lateness and the cost, for `soft-timers/sleep-precision`.
     #[command(hide = true)]
     Sleep(Sleep),
@@ -86,8 +93,8 @@ struct Run {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
     /// Measures only the subjects whose names contain TEXT, such as `soft-lrp; work 10 us` or `AF_XDP, 0 idle`, of
-    /// `soft-timers/table-12` and most experiments in `clocked-interrupts/`, `lrp/`, `pspacer/`, `signalling/`, `tcp/`
-    /// and `wan/`. If none does, the error lists the names.
+    /// `soft-timers/table-12` and most experiments in `clocked-interrupts/`, `embed/`, `lrp/`, `pspacer/`,
+    /// `signalling/`, `tcp/` and `wan/`. If none does, the error lists the names.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Writes the results as JSON: one object for one experiment, an array for several. The file is rewritten after
@@ -168,6 +175,10 @@ fn main() -> ExitCode {
         }
         Command::MediaSender(sender) => sender.run().map_err(|error| failure(1, error.to_string())),
         Command::TokioTimers(timers) => timers.run().map_err(|error| failure(1, error.to_string())),
+        Command::QuicSender(sender) => sender.run().map_err(|error| failure(1, error.to_string())),
+        Command::QuicReceiver(receiver) => receiver
+            .run()
+            .map_err(|error| failure(1, error.to_string())),
         Command::Sleep(Sleep { kind, order }) => {
             sleepers::sleep(kind, order).map_err(|error| failure(1, error.to_string()))
         }

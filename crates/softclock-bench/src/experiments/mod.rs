@@ -66,6 +66,7 @@ pub const ALL: &[&Experiment] = &[
     &embed::runtimes::EXPERIMENT,
     &embed::media::EXPERIMENT,
     &embed::timers::EXPERIMENT,
+    &embed::quic::EXPERIMENT,
     &wan::delay::EXPERIMENT,
     &burst::speed::EXPERIMENT,
     &serve::head::EXPERIMENT,

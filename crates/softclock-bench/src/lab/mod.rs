@@ -7,6 +7,7 @@ pub mod hostile;
 pub mod lrp;
 pub mod media;
 pub mod proxy_stage;
+pub mod quic;
 pub mod readiness;
 pub mod signalling;
 pub mod simulation;

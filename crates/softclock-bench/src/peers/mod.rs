@@ -4,4 +4,5 @@
 pub mod libevent;
 pub mod media;
 pub mod program;
+pub mod quic;
 pub mod runtimes;

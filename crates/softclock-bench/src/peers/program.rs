@@ -38,6 +38,21 @@ pub struct Module {
     pub version: &'static str,
 }
 
+/// A project of cargo apart from this one's workspace.
+#[derive(Clone, Copy, Debug)]
+pub struct Project {
+    /// The name of its package, and so of its program.
+    pub name: &'static str,
+    /// The library that it is about.
+    pub library: &'static str,
+    /// The text of `Cargo.toml`.
+    pub manifest: &'static str,
+    /// The text of `Cargo.lock`.
+    pub lock: &'static str,
+    /// The text of `src/main.rs`.
+    pub main: &'static str,
+}
+
 /// A compiled peer.
 #[derive(Debug)]
 pub struct Compiled {
@@ -153,6 +168,35 @@ impl Workshop {
         })
     }
 
+    /// Compiles a project of cargo, if cargo has its dependencies already: an experiment downloads nothing.
+    ///
+    /// # Errors
+    /// The missing program or dependency, as a sentence for a report's notes.
+    pub fn cargo_project(&self, project: &Project) -> Result<Compiled, String> {
+        let Project { name, library, .. } = project;
+        let install = |why| {
+            format!(
+                "{library} is left out: {why}; in crates/softclock-bench/peers/{name}: cargo fetch --locked"
+            )
+        };
+        let root = self.directory.path();
+        let write = || {
+            fs::create_dir_all(root.join("src"))?;
+            fs::write(root.join("Cargo.toml"), project.manifest)?;
+            fs::write(root.join("Cargo.lock"), project.lock)?;
+            fs::write(root.join("src/main.rs"), project.main)
+        };
+        write().map_err(|error| install(error.to_string()))?;
+        let mut compiler = Command::new("cargo");
+        compiler.args(["build", "--release", "--offline", "--locked", "--quiet"]);
+        compiler.arg("--target-dir").arg(root.join("target"));
+        output(compiler.current_dir(root)).map_err(install)?;
+        Ok(Compiled {
+            program: root.join("target/release").join(name),
+            version: locked(project.lock, library).unwrap_or_default(),
+        })
+    }
+
     /// Writes the sources; returns the paths of the first one and of its program.
     fn place(&self, sources: &[Source]) -> Result<(PathBuf, PathBuf), String> {
         let path = |name: &str| self.directory.path().join(name);
@@ -163,6 +207,14 @@ impl Workshop {
         let program = source.with_extension("");
         Ok((source, program))
     }
+}
+
+/// Returns the version of a package in the text of a `Cargo.lock`.
+fn locked(lock: &str, package: &str) -> Option<String> {
+    let name = format!("name = \"{package}\"");
+    let mut lines = lock.lines().skip_while(|line| *line != name);
+    let version = lines.nth(1)?.strip_prefix("version = ")?;
+    Some(version.trim_matches('"').to_owned())
 }
 
 /// Returns a command's output, trimmed, or else the first line of its error output.
@@ -189,6 +241,13 @@ mod tests {
         debian: "libnowhere-dev",
         link: &[],
     };
+
+    #[test]
+    fn the_version_is_that_of_the_lock_file() {
+        let lock = "[[package]]\nname = \"a-b\"\nversion = \"1.0.0\"\n\n[[package]]\nname = \"a\"\nversion = \"2.1.0\"\n";
+        assert_eq!(locked(lock, "a").as_deref(), Some("2.1.0"));
+        assert_eq!(locked(lock, "b"), None);
+    }
 
     #[test]
     fn what_is_missing_is_named_with_its_package() {

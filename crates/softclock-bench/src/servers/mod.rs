@@ -273,7 +273,7 @@ pub(crate) fn cpu_time(id: u32) -> io::Result<Duration> {
 }
 
 /// Returns the run time of all threads of a process.
-fn run_time(id: u32) -> io::Result<Duration> {
+pub(crate) fn run_time(id: u32) -> io::Result<Duration> {
     let threads = Accounts::of_process(id)?;
     Ok(threads.iter().map(|thread| thread.ran).sum())
 }

@@ -1,6 +1,7 @@
 //! `embed/…`: the library inside other programs, beside the libraries that they use today.
 
 pub mod media;
+pub mod quic;
 pub mod runtimes;
 pub mod timers;
 

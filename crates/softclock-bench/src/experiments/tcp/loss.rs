@@ -128,7 +128,7 @@ impl Cell {
         let path = bridge::Path {
             rate: mbit(RATE_MBIT),
             delay: self.round_trip / 2,
-            queue: self.queue(),
+            queues: [self.queue(); 2],
             loss: self.loss,
             reorder: self.reorder,
             seed: FIRST_SEED + round as u64,

@@ -68,8 +68,8 @@ pub struct Path {
     pub rate: Rate,
     /// The delay of each direction.
     pub delay: Duration,
-    /// The packets for which the bottleneck has room.
-    pub queue: u64,
+    /// The packets for which the bottleneck has room, from the sender to the receiver and back.
+    pub queues: [u64; 2],
     /// The share of packets that are lost, such as `0.1%`.
     pub loss: &'static str,
     /// The share of packets that skip the delay.
@@ -81,10 +81,13 @@ pub struct Path {
 impl Path {
     fn arguments(&self) -> Vec<String> {
         let Self {
-            rate, queue, seed, ..
+            rate,
+            queues: [there, back],
+            seed,
+            ..
         } = self;
         let words = format!(
-            "--rate {rate} --delay {}us --queue {queue} --loss {},0% --reorder {},0% --seed {seed}",
+            "--rate {rate} --delay {}us --queue {there},{back} --loss {},0% --reorder {},0% --seed {seed}",
             self.delay.as_micros(),
             self.loss,
             self.reorder
@@ -235,6 +238,14 @@ pub struct Summary {
     /// Lateness of the soft events in the load's direction, in microseconds: p50, p99 and p99.9; `None` if there were
     /// no events.
     pub lateness_us: Option<[f64; 3]>,
+    /// Packets in the load's direction that left.
+    pub sent: u64,
+    /// Bytes of these, as the rate counts them.
+    pub sent_bytes: u64,
+    /// Packets in the load's direction that a full queue of the bottleneck dropped.
+    pub queue_full: u64,
+    /// Packets in both directions that were lost otherwise, as where the bridge did not take them in time.
+    pub lost_otherwise: u64,
 }
 
 impl Summary {
@@ -243,10 +254,27 @@ impl Summary {
         let lateness = &summary["directions"][0]["lateness_ns"];
         let us = |name: &str| Some(lateness[name].as_f64()? / 1e3);
         let quantiles = || Some([us("p50")?, us("p99")?, us("p99.9")?]);
+        let class = &summary["directions"][0]["classes"][0];
+        let number = |value: &Value| value.as_u64().unwrap_or(0);
         Ok(Self {
             lateness_us: quantiles(),
+            sent: number(&class["packets"]),
+            sent_bytes: number(&class["bytes"]),
+            queue_full: number(&class["events"]["dropped by a full queue"]),
+            lost_otherwise: [0, 1]
+                .map(|index| lost(&summary["directions"][index]))
+                .iter()
+                .sum(),
         })
     }
+}
+
+/// Returns the packets of a direction that were lost at its port, or for lack of memory.
+fn lost(direction: &Value) -> u64 {
+    let at_port = direction["port_drops"].as_object().into_iter();
+    let at_port = at_port.flat_map(|counts| counts.values());
+    let memory = &direction["classes"][0]["events"]["dropped for too many bytes on the way"];
+    at_port.chain([memory]).filter_map(Value::as_u64).sum()
 }
 
 /// Starts the kernel's bridge between `in0` and `out0`.
@@ -295,22 +323,27 @@ mod tests {
         let path = Path {
             rate: mbit(100),
             delay: Duration::from_millis(5),
-            queue: 84,
+            queues: [84, 1000],
             loss: "0.1%",
             reorder: "0%",
             seed: 7,
         };
         let expected =
-            "--rate 100mbit --delay 5000us --queue 84 --loss 0.1%,0% --reorder 0%,0% --seed 7";
+            "--rate 100mbit --delay 5000us --queue 84,1000 --loss 0.1%,0% --reorder 0%,0% --seed 7";
         assert_eq!(path.arguments().join(" "), expected);
     }
 
     #[test]
     fn a_summary_is_of_the_first_direction() {
-        let text =
-            r#"{"directions": [{"lateness_ns": {"p50": 500, "p99": 2000, "p99.9": 3000}}, {}]}"#;
+        let text = r#"{"directions": [{
+            "lateness_ns": {"p50": 500, "p99": 2000, "p99.9": 3000},
+            "classes": [{"packets": 7, "bytes": 9000, "events": {"dropped by a full queue": 2}}],
+            "port_drops": {"not taken in time": 3}
+        }, {"port_drops": {"link down": 1}}]}"#;
         let summary = Summary::parse(text).unwrap();
         assert_eq!(summary.lateness_us, Some([0.5, 2.0, 3.0]));
+        assert_eq!((summary.sent, summary.sent_bytes), (7, 9000));
+        assert_eq!((summary.queue_full, summary.lost_otherwise), (2, 4));
         let summary = Summary::parse(r#"{"directions": []}"#).unwrap();
         assert_eq!(summary.lateness_us, None);
         assert!(Summary::parse("").is_err());
