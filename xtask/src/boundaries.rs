@@ -89,8 +89,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// Files that import each other in a circle are one file to a reader: three can be understood together.
 const MAX_CIRCLE: usize = 3;
 
-/// A workspace of its own, for nightly compilers.
-const FUZZ: &str = "fuzz";
+/// Workspaces of their own: for nightly compilers, and for peers of experiments.
+const APART: [&str; 2] = ["fuzz", "crates/softclock-bench/peers"];
 
 /// `unsafe` and `libc` occur only in two crates, so that the rest needs no such review. The compiler forbids
 /// the other crates to use unsafe code that comes from macros.
@@ -245,9 +245,10 @@ fn list(names: &BTreeSet<String>) -> String {
 
 /// The packages of the workspace, which are named like their directories.
 fn crates() -> Vec<String> {
+    let is_apart = |file: &Path| APART.iter().any(|place| file.starts_with(place));
     let manifests = files()
         .into_iter()
-        .filter(|file| file.ends_with("Cargo.toml") && !file.starts_with(FUZZ));
+        .filter(|file| file.ends_with("Cargo.toml") && !is_apart(file));
     manifests
         .filter_map(|file| Some(file.parent()?.file_name()?.to_str()?.to_owned()))
         .collect()

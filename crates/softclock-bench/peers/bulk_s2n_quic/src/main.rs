@@ -1,6 +1,7 @@
 //! A sender of s2n-quic: sends to the first stream of each connection, without end.
 //!
 //! Arguments: address, certificate, key. Prints a line when it listens.
+#![forbid(unsafe_code)]
 
 use std::error::Error;
 use std::io::Write;
