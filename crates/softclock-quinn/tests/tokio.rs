@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use quinn::congestion::CubicConfig;
 use quinn::{ConnectionError, Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
+use softclock_core::wan::WanOptions;
 use softclock_quinn::{Limits, PacedSocket, Pacing, observed, paced, paced_by_window};
 use support::relay::{Arrival, Relay, most_within};
 use support::{NAME, configs, cubic, fetch, serve};
@@ -89,6 +90,54 @@ async fn a_learnt_rate_spreads_the_bursts_of_quinn() {
     let window = Duration::from_micros(200);
     let (most, without) = (most_within(&arrivals, window), most_within(&plain, window));
     assert!(most * 3 / 2 <= without, "{most}, unpaced {without}");
+}
+
+/// Transfers 400 kB over a bottleneck with a queue of five packets. Returns the packets that the server lost.
+async fn lost_at_a_short_queue(server: Endpoint, client_config: quinn::ClientConfig) -> u64 {
+    let link = WanOptions {
+        delay: 20 * MS,
+        rate: Some("50mbit".parse().unwrap()),
+        queue_packets: 5,
+        ..WanOptions::default()
+    };
+    let relay = Relay::over(server.local_addr().unwrap(), link);
+    let client = unpaced(None);
+    let connecting = client.connect_with(client_config, relay.address, NAME);
+    let accepted = async { server.accept().await.unwrap().await.unwrap() };
+    let (connection, accepted) = tokio::join!(connecting.unwrap(), accepted);
+    let connection = connection.unwrap();
+    let mut stream = accepted.open_uni().await.unwrap();
+    let sending = async {
+        stream.write_all(&vec![0xA5; 400_000]).await.unwrap();
+        stream.finish().unwrap();
+    };
+    let receiving = async {
+        let mut stream = connection.accept_uni().await.unwrap();
+        stream.read_to_end(400_000).await.unwrap()
+    };
+    let ((), received) = tokio::join!(sending, receiving);
+    assert_eq!(received.len(), 400_000);
+    relay.end();
+    accepted.stats().path.lost_packets
+}
+
+#[tokio::test]
+async fn a_learnt_rate_loses_less_at_a_short_queue() {
+    let (server_config, client_config) = configs(cubic());
+    let plain = lost_at_a_short_queue(unpaced(Some(server_config)), client_config).await;
+
+    let (server_config, client_config) = configs(observed(CubicConfig::default()));
+    let limits = Limits {
+        burst: 2,
+        ..Limits::default()
+    };
+    let socket = paced_by_window(bind(), &TokioRuntime, limits).unwrap();
+    let server = endpoint(socket, Some(server_config));
+    let learnt = lost_at_a_short_queue(server, client_config).await;
+    assert!(
+        plain > 0 && learnt * 2 <= plain,
+        "{learnt}, unpaced {plain}"
+    );
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! A relay between a client and a server, with a delay. Records the datagrams of the server.
+//! A relay between a client and a server, with a delay, and a bottleneck for the server's datagrams, which it records.
 
 use std::cell::Cell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use softclock::Instant;
 use softclock::net::{BindOptions, RecvBatch, UdpSocket};
+use softclock_core::wan::{Fate, Wan, WanOptions};
 
 /// The kernel's time stamp and the length of a datagram.
 pub(crate) type Arrival = (Instant, usize);
@@ -25,6 +26,15 @@ pub(crate) struct Relay {
 impl Relay {
     /// Starts a relay to `server` that delays each datagram, in both directions.
     pub(crate) fn start(server: SocketAddr, delay: Duration) -> Self {
+        let link = WanOptions {
+            delay,
+            ..WanOptions::default()
+        };
+        Self::over(server, link)
+    }
+
+    /// Starts a relay to `server` whose datagrams pass `link`. Those of the client have its delay only.
+    pub(crate) fn over(server: SocketAddr, link: WanOptions) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let (sender, receiver) = mpsc::channel();
         let flag = ended.clone();
@@ -33,7 +43,7 @@ impl Relay {
             runtime.block_on(async {
                 let [front, back] = [bind(), bind()];
                 sender.send(front.local_addr().unwrap()).unwrap();
-                run(front, back, server, delay, &flag).await
+                run(front, back, server, link, &flag).await
             })
         });
         Self {
@@ -60,7 +70,7 @@ async fn run(
     front: Rc<UdpSocket>,
     back: Rc<UdpSocket>,
     server: SocketAddr,
-    delay: Duration,
+    options: WanOptions,
     ended: &AtomicBool,
 ) -> Vec<Arrival> {
     let client = Rc::new(Cell::new(server));
@@ -72,18 +82,23 @@ async fn run(
         while receiving.recv_batch(&mut batch).await.is_ok() {
             for datagram in batch.datagrams() {
                 from.set(datagram.source);
-                pass_on(&to, datagram.payload, server, delay);
+                pass_on(&to, datagram.payload, server, options.delay);
             }
         }
     });
     let recorded = arrivals.clone();
     softclock::spawn_local(async move {
+        let mut link = Wan::new(options, 1);
         let mut batch = RecvBatch::new(64, 2000);
         while back.recv_batch(&mut batch).await.is_ok() {
             let mut known = recorded.take();
             for datagram in batch.datagrams() {
-                known.push((datagram.received.unwrap(), datagram.payload.len()));
-                pass_on(&front, datagram.payload, client.get(), delay);
+                let (now, length) = (datagram.received.unwrap(), datagram.payload.len());
+                known.push((now, length));
+                // With the headers of IPv4 and UDP.
+                if let Fate::Leaves { at, .. } = link.on_arrival(length as u64 + 28, now) {
+                    pass_on(&front, datagram.payload, client.get(), at.since(now));
+                }
             }
             recorded.set(known);
         }
