@@ -89,8 +89,8 @@ const LAYERS: &[(&str, &[&str])] = &[
 /// Files that import each other in a circle are one file to a reader: three can be understood together.
 const MAX_CIRCLE: usize = 3;
 
-/// Workspaces of their own: for nightly compilers, and for peers of experiments.
-const APART: [&str; 2] = ["fuzz", "crates/softclock-bench/peers"];
+/// Workspaces of their own: for nightly compilers, for an example, and for peers of experiments.
+const APART: [&str; 3] = ["fuzz", "examples/webrtc", "crates/softclock-bench/peers"];
 
 /// `unsafe` and `libc` occur only in two crates, so that the rest needs no such review. The compiler forbids
 /// the other crates to use unsafe code that comes from macros.
