@@ -4,8 +4,9 @@ use std::future::poll_fn;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
 use std::time::Duration;
 
 use softclock_tokio::pacing::{Outlet, PacedSender};
@@ -130,4 +131,38 @@ async fn an_attempt_that_is_repeated_counts_once() {
     sender.try_send((), &[0; 1200], 1200).unwrap();
     flush(&sender).await;
     assert_eq!(sender.outlet().arrivals(), 1);
+}
+
+/// Blocks the thread that calls it until it is released.
+struct Blocking(Arc<Barrier>);
+
+impl Outlet for Blocking {
+    type Flow = ();
+
+    fn send(&self, (): &(), bytes: &[u8], segment_bytes: usize) -> io::Result<usize> {
+        if thread::current().name() == Some("softclock-timers") {
+            self.0.wait();
+            self.0.wait();
+        }
+        Ok(bytes.len().min(segment_bytes))
+    }
+}
+
+#[test]
+fn a_call_sends_in_place_of_a_late_timer_thread() {
+    let timers = Timers::new().unwrap();
+    let (limits, pacing) = (Limits::default(), Some(rate("100mbit")));
+    let barrier = Arc::new(Barrier::new(2));
+    let blocking = PacedSender::new(Blocking(barrier.clone()), pacing, limits, timers.clone());
+    blocking.try_send((), &[0; 2400], 1200).unwrap();
+    // The timer thread is in the second call, until it is released.
+    barrier.wait();
+    let sender = PacedSender::new(Itself::new(), pacing, limits, timers);
+    sender.try_send((), &[0; 2400], 1200).unwrap();
+    assert_eq!(sender.counts().sent, 1);
+    // The second datagram is due, and the third only after it.
+    thread::sleep(Duration::from_millis(1));
+    sender.try_send((), &[0; 1200], 1200).unwrap();
+    assert!(sender.counts().sent >= 2);
+    barrier.wait();
 }

@@ -35,8 +35,9 @@ pub trait Outlet: Send + Sync + 'static {
 
 /// A sender that spreads datagrams evenly over time.
 ///
-/// Datagrams wait in a bounded queue, and the [timer thread](Timers) sends them when they are due. A datagram that is
-/// due at once is sent by the thread that hands it over. If the socket takes none, the sender tries again every 200 us,
+/// Datagrams wait in a bounded queue, and the [timer thread](Timers) sends them when they are due. A call that hands
+/// datagrams over sends those that are due by then itself: it is a trigger state (*Soft Timers*, section 3), so a busy
+/// thread does not wait for the timer thread to get a processor. If the socket takes none, the sender tries again every 200 us,
 /// and drops datagrams that it could not send for a second.
 ///
 /// Datagrams in the queue are sent even if the handle is dropped meanwhile, as those in the buffer of a kernel's socket
@@ -90,8 +91,8 @@ struct State<F> {
     queue: Queue<F>,
     /// Whether a thread sends, or a timer will: then other threads only add to the queue.
     is_running: bool,
-    /// The timer that is set, unless it has fired.
-    timer: Option<TimerKey>,
+    /// The timer that is set, and its time, unless it has fired.
+    timer: Option<(TimerKey, Instant)>,
     /// Since when the socket has taken no datagram.
     blocked_since: Option<Instant>,
     error: Option<io::Error>,
@@ -156,10 +157,11 @@ impl<O: Outlet> PacedSender<O> {
         let pace = pacing.map(|pacing| pacing.pace);
         let mut state = self.lock();
         state.set_pace(pace, self.limits.burst);
-        if let Some(timer) = state.timer {
+        if let Some((timer, _)) = state.timer {
             let at = state.next_send(now());
             // If it has fired meanwhile, its run sees the new rate.
             self.timers.reschedule(timer, at);
+            state.timer = Some((timer, at));
         }
     }
 
@@ -205,12 +207,19 @@ impl<O: Outlet> PacedSender<O> {
         if !state.queue.push(flow, bytes, segment_bytes.max(1)) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let is_running = mem::replace(&mut state.is_running, true);
+        let sends = !mem::replace(&mut state.is_running, true) || self.takes_over(&mut state);
         drop(state);
-        if !is_running {
+        if sends {
             self.send_due();
         }
         Ok(())
+    }
+
+    /// Cancels the timer if it is due and has not fired. Then the calling thread sends in its place.
+    fn takes_over(&self, state: &mut State<O::Flow>) -> bool {
+        let is_due = |&mut (_, at): &mut (TimerKey, Instant)| at < now();
+        let due = state.timer.take_if(is_due);
+        due.is_some_and(|(timer, _)| self.timers.cancel(timer))
     }
 
     /// Returns the counts so far.
@@ -222,8 +231,8 @@ impl<O: Outlet> PacedSender<O> {
         }
     }
 
-    /// Sends the datagrams that are due, and sets the timer if datagrams are left. Called by the one thread that has set `is_running`,
-    /// and by the timer.
+    /// Sends the datagrams that are due, and sets the timer if datagrams are left. Called by the one thread that has set
+    /// `is_running` or has cancelled the timer, and by the timer.
     fn send_due(self: &Arc<Self>) {
         let mut allowance = Allowance::default();
         loop {
@@ -250,7 +259,7 @@ impl<O: Outlet> PacedSender<O> {
 
     /// Sets the timer, under the lock: it may fire at once, and its run clears it.
     fn set_timer(self: &Arc<Self>, state: &mut State<O::Flow>, at: Instant) {
-        state.timer = Some(self.timers.run_at(at, self.clone()));
+        state.timer = Some((self.timers.run_at(at, self.clone()), at));
     }
 
     /// Sends a group that is due at `at`. Returns the time of the next attempt if the socket takes no more.

@@ -116,9 +116,9 @@ impl Timers {
         self.0.shared.reschedule(key, at)
     }
 
-    /// Cancels a pending event. Does nothing if it has fired.
-    pub(crate) fn cancel(&self, key: TimerKey) {
-        self.0.shared.cancel(key);
+    /// Cancels a pending event. Returns false if it has fired.
+    pub(crate) fn cancel(&self, key: TimerKey) -> bool {
+        self.0.shared.cancel(key)
     }
 }
 
@@ -180,8 +180,8 @@ mod tests {
         let at = now() + Duration::from_secs(3600);
         let key = timers.wake_at(at, Waker::from(unpark.clone()));
         assert_eq!(Arc::strong_count(&unpark), 2);
-        timers.cancel(key);
-        timers.cancel(key);
+        assert!(timers.cancel(key));
+        assert!(!timers.cancel(key));
         assert_eq!(Arc::strong_count(&unpark), 1);
         assert!(!timers.replace_waker(key, &waker()));
     }

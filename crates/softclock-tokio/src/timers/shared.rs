@@ -61,9 +61,10 @@ impl Shared {
         self.change(|timers| timers.reschedule(key, at))
     }
 
-    pub(super) fn cancel(&self, key: TimerKey) {
+    /// Cancels a pending event. Returns false if it has fired.
+    pub(super) fn cancel(&self, key: TimerKey) -> bool {
         let event = self.lock().timers.cancel(key);
-        drop(event);
+        event.is_some()
     }
 
     pub(super) fn replace_waker(&self, key: TimerKey, waker: &Waker) -> bool {
