@@ -69,7 +69,7 @@ mod window;
 pub use paced::{PacedSocket, paced, paced_by_window};
 pub use runtime::SoftclockRuntime;
 pub use softclock_tokio::{Counts, Limits, Pacing, Rate, Timers};
-pub use window::{Observed, observed};
+pub use window::{Observed, observed, observed_unchanged};
 
 #[doc = include_str!("../README.md")]
 #[cfg(doctest)]

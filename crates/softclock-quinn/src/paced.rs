@@ -290,4 +290,4 @@ const FULL_BYTES: u64 = 1500;
 const SHORTEST_BURST: Duration = Duration::from_micros(10);
 
 /// A learnt rate is changed when it differs by more than one part in this many.
-const SMALL: u64 = 32;
+const SMALL: u64 = 128;

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use quinn::congestion::CubicConfig;
-use quinn::{ConnectionError, Endpoint, EndpointConfig, ServerConfig, TokioRuntime};
+use quinn::{ConnectionError, Endpoint, EndpointConfig, PathStats, ServerConfig, TokioRuntime};
 use softclock_core::wan::WanOptions;
-use softclock_quinn::{Limits, PacedSocket, Pacing, observed, paced, paced_by_window};
+use softclock_quinn::{
+    Limits, PacedSocket, Pacing, observed, observed_unchanged, paced, paced_by_window,
+};
 use support::relay::{Arrival, Relay, most_within};
 use support::{NAME, configs, cubic, fetch, serve};
 
@@ -100,6 +102,18 @@ async fn lost_at_a_short_queue(server: Endpoint, client_config: quinn::ClientCon
         queue_packets: 5,
         ..WanOptions::default()
     };
+    send_over(server, client_config, link, 400_000)
+        .await
+        .lost_packets
+}
+
+/// Transfers `length` bytes over `link`. Returns the server's statistics when all bytes are acknowledged.
+async fn send_over(
+    server: Endpoint,
+    client_config: quinn::ClientConfig,
+    link: WanOptions,
+    length: usize,
+) -> PathStats {
     let relay = Relay::over(server.local_addr().unwrap(), link);
     let client = unpaced(None);
     let connecting = client.connect_with(client_config, relay.address, NAME);
@@ -108,17 +122,18 @@ async fn lost_at_a_short_queue(server: Endpoint, client_config: quinn::ClientCon
     let connection = connection.unwrap();
     let mut stream = accepted.open_uni().await.unwrap();
     let sending = async {
-        stream.write_all(&vec![0xA5; 400_000]).await.unwrap();
+        stream.write_all(&vec![0xA5; length]).await.unwrap();
         stream.finish().unwrap();
+        stream.stopped().await.unwrap();
     };
     let receiving = async {
         let mut stream = connection.accept_uni().await.unwrap();
-        stream.read_to_end(400_000).await.unwrap()
+        stream.read_to_end(length).await.unwrap()
     };
     let ((), received) = tokio::join!(sending, receiving);
-    assert_eq!(received.len(), 400_000);
+    assert_eq!(received.len(), length);
     relay.end();
-    accepted.stats().path.lost_packets
+    accepted.stats().path
 }
 
 #[tokio::test]
@@ -138,6 +153,24 @@ async fn a_learnt_rate_loses_less_at_a_short_queue() {
         plain > 0 && learnt * 2 <= plain,
         "{learnt}, unpaced {plain}"
     );
+}
+
+/// The window after a transfer within slow start, in which it grows by half of the acknowledged bytes or by all.
+#[tokio::test]
+async fn slow_start_is_slower_if_observed_unless_unchanged() {
+    let mut windows = Vec::new();
+    let cubic = CubicConfig::default;
+    for factory in [observed(cubic()), observed_unchanged(cubic())] {
+        let (server_config, client_config) = configs(factory);
+        let link = WanOptions {
+            delay: 20 * MS,
+            ..WanOptions::default()
+        };
+        let server = unpaced(Some(server_config));
+        let path = send_over(server, client_config, link, 150_000).await;
+        windows.push(path.cwnd);
+    }
+    assert!(windows[0] * 5 / 4 < windows[1], "{windows:?}");
 }
 
 #[tokio::test]
