@@ -143,7 +143,7 @@ impl XdpSocket {
         Self::open_in(&memory, link, settings)
     }
 
-    /// Opens a link, with a share of this memory. Blocks for up to 1 s if the link is busy, since the kernel frees
+    /// Opens a link, with a share of this memory. Blocks for up to 1 s a queue, and 1 s more, if the link is busy, since the kernel frees
     /// the queue of a closed socket only a little later.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! A timer for the end of the wait after the next one, so that a wait need not program the processor's timer.
 
+use std::cell::OnceCell;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant as WallClock};
 
@@ -21,30 +22,34 @@ use super::TimerFd;
 #[derive(Debug, Default)]
 pub struct AheadTimer {
     rhythm: Rhythm,
-    /// Two timers, because one is pending while the other is set; `None` before the first use.
-    timers: Option<[TimerFd; 2]>,
+    /// Two timers, because one is pending while the other is set. Empty before the first use, `None` if they could not be
+    /// created.
+    timers: OnceCell<Option<[TimerFd; 2]>>,
 }
 
 impl AheadTimer {
-    /// Prepares for a wait until `end`, a time of CLOCK_MONOTONIC, and for the one after it. Costs a system call if the
-    /// waits are regular. The first prediction creates two descriptors; if that fails, this does nothing.
-    pub fn before_wait(&mut self, end: Instant) {
-        if let Some(next) = self.rhythm.on_wait(end)
-            && is_programming_slow()
-        {
-            self.set(next);
+    /// Prepares for a wait from `now` until `end`, and for the one after it. Returns whether that has taken time: a system
+    /// call if the waits are regular, and for the first prediction in a process some 200 us. The first prediction of a
+    /// thread creates two descriptors; if that fails, this does nothing from then on.
+    pub fn before_wait(&mut self, now: Instant, end: Instant) -> bool {
+        let Some(next) = self.rhythm.on_wait(end) else {
+            return false;
+        };
+        if is_programming_slow() {
+            self.set(next.since(now).saturating_sub(EARLY));
         }
+        true
     }
 
-    fn set(&mut self, end: Instant) {
-        if self.timers.is_none() {
+    fn set(&mut self, time: Duration) {
+        self.timers.get_or_init(|| {
             let timers = TimerFd::new().and_then(|first| Ok([first, TimerFd::new()?]));
-            self.timers = timers.ok();
-        }
-        if let Some(timers) = &mut self.timers {
+            timers.ok()
+        });
+        if let Some(Some(timers)) = self.timers.get_mut() {
             // The other one is pending for the wait that begins.
             timers.swap(0, 1);
-            timers[0].set_at(Instant::from_ns(end.as_ns().saturating_sub(EARLY_NS)));
+            timers[0].set(time);
         }
     }
 }
@@ -70,9 +75,9 @@ fn is_programming_slow() -> bool {
 }
 
 /// The time by which the timer precedes the predicted end: ends vary by a few microseconds with the lateness that a
-/// thread allows for, and the timer is of use only if it is not later. The interrupt itself is later by more than that
-/// where programming is slow, and so is one interrupt for both.
-const EARLY_NS: u64 = 4_000;
+/// thread allows for, and the timer is of use only if it is not later. Where programming is slow, the interrupt comes
+/// later than that, so one interrupt serves both.
+const EARLY: Duration = Duration::from_micros(4);
 
 const SLOW: Duration = Duration::from_micros(2);
 /// Nearer than other timers in most cases, so that setting it programs the processor's timer.
@@ -83,42 +88,54 @@ const TRIES: usize = 9;
 mod tests {
     use std::os::fd::AsFd;
 
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
     use super::*;
-    use crate::clock::monotonic_ns;
     use crate::readiness::{Readiness, current_state};
 
-    fn at(ns: u64) -> Instant {
-        Instant::from_ns(ns)
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    fn timers(ahead: &AheadTimer) -> &[TimerFd; 2] {
+        ahead.timers.get().unwrap().as_ref().unwrap()
     }
 
-    fn has_expired(timer: &TimerFd) -> bool {
+    fn is_pending(timer: &TimerFd) -> bool {
         let state = current_state(timer.as_fd()).unwrap();
-        state.contains(Readiness::READABLE)
+        !state.contains(Readiness::READABLE)
+    }
+
+    /// Waits until the timer expires.
+    fn expires(timer: &TimerFd) -> bool {
+        let patience = Timespec {
+            tv_sec: 30,
+            tv_nsec: 0,
+        };
+        let mut timers = [PollFd::new(timer, PollFlags::IN)];
+        poll(&mut timers, Some(&patience)).unwrap() == 1
     }
 
     /// The timer of the present wait stays, since the processor's timer is programmed for it.
     #[test]
     fn a_prediction_leaves_the_one_before_it() {
         let mut ahead = AheadTimer::default();
-        let now = monotonic_ns();
-        ahead.set(at(now));
-        ahead.set(at(now + 3_600_000_000_000));
-        let [second, first] = ahead.timers.as_ref().unwrap();
-        assert!(has_expired(first));
-        assert!(!has_expired(second));
-        ahead.set(at(now));
-        let [third, second] = ahead.timers.as_ref().unwrap();
-        assert!(has_expired(third));
-        assert!(!has_expired(second), "still pending");
+        ahead.set(Duration::ZERO);
+        ahead.set(HOUR);
+        let [second, first] = timers(&ahead);
+        assert!(expires(first));
+        assert!(is_pending(second));
+        ahead.set(Duration::ZERO);
+        let [third, second] = timers(&ahead);
+        assert!(expires(third));
+        assert!(is_pending(second), "of the present wait");
     }
 
     #[test]
     fn irregular_waits_need_no_timer() {
         let mut ahead = AheadTimer::default();
-        let now = monotonic_ns();
+        let at = |us: u64| Instant::from_ns(us * 1_000);
         for us in [100, 150, 300, 310, 900] {
-            ahead.before_wait(at(now + us * 1_000));
+            assert!(!ahead.before_wait(at(0), at(us)));
         }
-        assert!(ahead.timers.is_none());
+        assert!(ahead.timers.get().is_none());
     }
 }

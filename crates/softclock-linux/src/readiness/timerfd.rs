@@ -9,8 +9,6 @@ use rustix::time::{
     timerfd_settime,
 };
 
-use softclock_core::Instant;
-
 use super::LONGEST;
 
 /// A timerfd(2) of CLOCK_MONOTONIC: a descriptor that becomes readable when the timer expires.
@@ -33,27 +31,20 @@ impl TimerFd {
     /// an expiration. One system call.
     pub fn set(&self, time: Duration) {
         // Zero would disarm the timer.
-        self.set_to(time.clamp(SHORTEST, LONGEST), TimerfdTimerFlags::empty());
-    }
-
-    /// Sets the timer to expire once, at a time of CLOCK_MONOTONIC; at once if that has passed.
-    /// Replaces the time that was set before, and discards an expiration. One system call.
-    pub fn set_at(&self, at: Instant) {
-        let at = Duration::from_nanos(at.as_ns()).max(SHORTEST);
-        self.set_to(at, TimerfdTimerFlags::ABSTIME);
+        self.set_to(time.clamp(SHORTEST, LONGEST));
     }
 
     /// Stops the timer, and discards an expiration. One system call.
     pub fn disarm(&self) {
-        self.set_to(Duration::ZERO, TimerfdTimerFlags::empty());
+        self.set_to(Duration::ZERO);
     }
 
-    fn set_to(&self, time: Duration, flags: TimerfdTimerFlags) {
+    fn set_to(&self, time: Duration) {
         let once = Itimerspec {
             it_interval: Timespec::default(),
             it_value: Timespec::try_from(time).expect("a century fits"),
         };
-        let result = timerfd_settime(&self.0, flags, &once);
+        let result = timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &once);
         debug_assert!(result.is_ok(), "{result:?}");
     }
 }

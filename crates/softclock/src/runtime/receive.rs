@@ -1,5 +1,7 @@
 //! The first step of a turn: receives events, or rests until there is an event to receive or to fire.
 
+use std::time::Duration;
+
 use softclock_core::signalling::Wait;
 use softclock_core::{Clock, IdleStep, Instant, TriggerState};
 use softclock_linux::readiness::{ReadyEvent, Timeout, Token};
@@ -87,8 +89,7 @@ impl Inner {
         self.kernel_events.on_look(now, arrivals(events), has_more);
     }
 
-    /// Returns the time of the latest trigger state.
-    pub(crate) fn last_trigger(&self) -> Instant {
+    pub(super) fn last_trigger(&self) -> Instant {
         self.timers.borrow().last_check()
     }
 
@@ -145,12 +146,22 @@ impl Inner {
         })
     }
 
+    /// Returns the time to wait from now on, for a wait that should end at `until`.
+    fn exact_wait(&self, now: Instant, until: Instant) -> Duration {
+        let has_taken_time = self.ahead_timer.borrow_mut().before_wait(now, until);
+        let now = if has_taken_time {
+            self.clock.now()
+        } else {
+            now
+        };
+        until.since(now)
+    }
+
     /// Sleeps, and then checks the kernel.
     fn sleep(&self, now: Instant, until: Instant, events: &mut Vec<ReadyEvent>) {
         if until > now {
             self.alarms.disarm_for_idle();
-            self.ahead_timer.borrow_mut().before_wait(until);
-            std::thread::sleep(until.since(now));
+            std::thread::sleep(self.exact_wait(now, until));
             self.clock.resync_after_wait();
             let woken = self.clock.now();
             self.on_blocked(woken.since(now));
@@ -185,10 +196,7 @@ impl Inner {
         self.alarms.disarm_for_idle();
         let timeout = match until {
             None => Timeout::Never,
-            Some(until) if is_exact => {
-                self.ahead_timer.borrow_mut().before_wait(until);
-                Timeout::After(until.since(now))
-            }
+            Some(until) if is_exact => Timeout::After(self.exact_wait(now, until)),
             Some(until) => {
                 let mut timer = self.far_timer.borrow_mut();
                 timer.timeout(now, until, &mut self.poller.borrow_mut())

@@ -117,7 +117,7 @@ impl XdpChannels {
     /// The most keys of one channel.
     pub const MOST_KEYS: usize = 16;
 
-    /// Opens a link. Blocks for up to 1 s if the link is busy.
+    /// Opens a link. Blocks for up to 1 s a queue, and 1 s more, if the link is busy.
     ///
     /// # Errors
     /// See [`XdpError`]. [`XdpStep::Socket`] with `InvalidInput` if the memory would be longer than 4 GiB;
