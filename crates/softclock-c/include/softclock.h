@@ -168,7 +168,8 @@ int softclock_wake_fd(softclock_wake *wake);
 /*
  * Sets the descriptor for a wait of `wait_ns`, the result of softclock_before_wait(). Returns the limit for the wait of
  * the loop itself: 0 if it must not block, otherwise SOFTCLOCK_NO_LIMIT. Returns errors, which are negative, as they
- * are. One system call.
+ * are. The wait may end sooner, by up to 1/16 of its length. One system call, unless the wait ends at the same time as the
+ * one before.
  */
 int64_t softclock_wake_limit(softclock_wake *wake, int64_t wait_ns);
 
@@ -245,8 +246,8 @@ int softclock_byte_clock_free(softclock_byte_clock *clock);
 int softclock_byte_clock_set_tolerance(softclock_byte_clock *clock, uint64_t tolerance_ns);
 
 /*
- * Adds a class, and stores its number in *class_number unless that is NULL. The first has the number 0. -ENOBUFS for more
- * than 2^16. If the rates of the classes that have packets add up to more than the link's, each gets its share.
+ * Adds a class, and stores its number in *class_number unless that is NULL. The first has the number 0. -ENOBUFS for
+ * more than 2^16. If the rates of the classes that have packets add up to more than the link's, each gets its share.
  */
 int softclock_byte_clock_add_class(softclock_byte_clock *clock, const softclock_class_options *options,
 				   uint32_t *class_number);

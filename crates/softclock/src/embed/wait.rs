@@ -26,8 +26,8 @@ pub fn timeout_ms(limit: Option<Duration>) -> i32 {
 /// A descriptor that ends the waits of a loop on time, for a loop with timeouts that are too coarse or out of reach.
 ///
 /// Register it with the loop for reading, level- or edge-triggered. Before each wait, [`limit`](Self::limit) sets it.
-/// It need not be read: its event only ends the wait. It costs a reading of the clock a wait, and a system call when the
-/// end of the wait is another one than before: below 1 us, and up to 10 us in a virtual machine.
+/// It need not be read: its event only ends the wait. It costs a reading of the clock a wait, and a system call if the wait
+/// ends at another time than the one before: below 1 us, and up to 10 us in a virtual machine.
 ///
 /// # Example
 /// ```
@@ -74,16 +74,17 @@ impl WakeTimer {
 
     /// Sets the timer for a wait of at most this length, as
     /// [`LoopTimers::before_wait`](super::LoopTimers::before_wait) returns it. Returns the limit to pass to the wait
-    /// itself: zero if it must not block, and otherwise `None`, since the timer ends it.
+    /// itself: zero if it must not block, and otherwise `None`, since the timer ends it. The wait may end sooner, by up to
+    /// 1/16 of its length, and after a year at the latest.
     pub fn limit(&mut self, wait: Option<Duration>) -> Option<Duration> {
         match wait {
             // Waits that follow each other often end for the same event.
             Some(time) if !time.is_zero() => {
-                let now = Instant::now();
+                let (now, time) = (Instant::now(), time.min(LONGEST));
                 let is_kept = self.set.is_some_and(|set| is_in_time(set, now, time));
                 if !is_kept {
                     self.timer.set(time);
-                    self.set = now.checked_add(time);
+                    self.set = Some(now + time);
                 }
             }
             // Otherwise an earlier expiration would end all following waits.
@@ -107,6 +108,8 @@ impl AsFd for WakeTimer {
     }
 }
 
+const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
+
 /// The difference of two readings of the clock that are taken together. Wake-ups are later by more.
 const LATE: Duration = Duration::from_micros(1);
 
@@ -118,9 +121,8 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// Waits as a loop would, without a limit of its own; returns the time that it took.
-    fn wait(wake: &WakeTimer) -> Duration {
-        let began = Instant::now();
+    /// Waits as a loop would, without a limit of its own.
+    fn wait(wake: &WakeTimer) {
         let mut descriptors = [PollFd::new(wake, PollFlags::IN)];
         let patience = rustix::time::Timespec {
             tv_sec: 30,
@@ -128,7 +130,6 @@ mod tests {
         };
         let found = poll(&mut descriptors, Some(&patience)).unwrap();
         assert_eq!(found, 1, "the timer has not ended the wait");
-        began.elapsed()
     }
 
     #[test]
@@ -147,12 +148,23 @@ mod tests {
     fn a_wait_ends_at_its_own_time() {
         let mut wake = WakeTimer::new().unwrap();
         for time in [20 * MS, 2 * MS, 10 * MS, 10 * MS] {
+            let began = Instant::now();
             assert_eq!(wake.limit(Some(time)), None);
             // Loops that are woken earlier ask again.
             assert_eq!(wake.limit(Some(time)), None);
-            let waited = wait(&wake);
-            assert!(waited >= time - time / 16 - MS, "{waited:?} of {time:?}");
+            wait(&wake);
+            let waited = began.elapsed();
+            assert!(waited >= time - time / 16, "{waited:?} of {time:?}");
         }
+    }
+
+    #[test]
+    fn a_wait_of_any_length_has_a_limit() {
+        let mut wake = WakeTimer::new().unwrap();
+        for time in [MS, Duration::MAX, Duration::MAX, MS] {
+            assert_eq!(wake.limit(Some(time)), None);
+        }
+        wait(&wake);
     }
 
     #[test]
