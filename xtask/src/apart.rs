@@ -21,7 +21,7 @@ pub(crate) fn webrtc_example_runs() -> Result<Outcome, String> {
     with_dependencies("run", "examples/webrtc/Cargo.toml", |_| {})
 }
 
-/// Runs a command of cargo for the package of `manifest`, or says that its dependencies cannot be had. Shares the build
+/// Runs a command of cargo for the package of `manifest`, or says that its dependencies cannot be fetched. Shares the build
 /// directory of the workspace, so that crates which its checks have built are not built again.
 fn with_dependencies(
     command: &str,
@@ -32,7 +32,7 @@ fn with_dependencies(
     use_the_versions_of_the_workspace(&lock)
         .map_err(|error| format!("{}: {error}", lock.display()))?;
     if let Err(reason) = output(cargo(["fetch", "--manifest-path", manifest])) {
-        let notice = format!("left out: dependencies cannot be had: {reason}");
+        let notice = format!("left out: dependencies cannot be fetched: {reason}");
         return Ok(Outcome::Notice(notice));
     }
     let mut command = cargo([command, "--manifest-path", manifest, "--target-dir"]);

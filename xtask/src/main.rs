@@ -11,7 +11,6 @@ mod deb;
 mod dist;
 mod examples;
 mod features;
-
 mod go_programs;
 mod imports;
 mod instructions;

@@ -174,7 +174,11 @@ static int measure_cost(char **argv)
             timeouts[k] = timeout_ns();
             ids[k] = next_random(&random_state) % pending;
         }
-        uint64_t ns[3] = {turn_ns(schedule_and_cancel), turn_ns(move), fire_ns()};
+        // An initializer list would leave the order open.
+        uint64_t ns[3];
+        ns[0] = turn_ns(schedule_and_cancel);
+        ns[1] = turn_ns(move);
+        ns[2] = fire_ns();
         for (unsigned k = 0; k < 3 && i > turns / 10; k++)
             used[k] += ns[k];
     }

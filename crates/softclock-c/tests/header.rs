@@ -1,4 +1,5 @@
-//! The header declares the functions, structures and constants that the library has, with the same types and values.
+//! The header declares the functions and structures that the library has, with the same types, and the values of its
+//! enumerations.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

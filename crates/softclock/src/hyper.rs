@@ -53,7 +53,6 @@ use std::time::{Duration, Instant};
 use hyper::rt::{Executor, Read, ReadBufCursor, Timer, Write};
 
 use crate::net::{TcpStream, UnixStream};
-use crate::runtime::inner::Inner;
 use crate::time::{Sleep, from_std, to_std};
 
 /// Implements hyper's timers by soft timers.
@@ -68,8 +67,7 @@ impl Timer for SoftTimer {
 
     fn sleep_until(&self, deadline: Instant) -> Pin<Box<dyn hyper::rt::Sleep>> {
         let deadline = from_std(deadline);
-        // For the slack, the latest trigger state is near enough and saves a reading of the clock.
-        let ahead = Inner::with_current(|runtime| deadline.since(runtime.last_trigger()));
+        let ahead = deadline.since(crate::now());
         Box::pin(crate::sleep_until(deadline).with_slack(slack(ahead)))
     }
 

@@ -8,8 +8,8 @@ use crate::Instant;
 ///
 /// One transmission is scheduled at a time, normally one target interval after the preceding one. A soft timer sends
 /// it somewhat late. To keep the average rate since the train began, the next transmission is then scheduled earlier,
-/// but at least the minimum interval after the last one, which is the maximal allowable burst rate. Transmissions are
-/// thus never ahead of the target rate. A train ends when the source has no data to send ([`end`](Self::end)); unused
+/// but at least the minimum interval after the last one, which is the maximal allowable burst rate
+/// ([`on_limited_bytes`](Self::on_limited_bytes) allows for lateness there, too). Transmissions are thus never ahead of the target rate. A train ends when the source has no data to send ([`end`](Self::end)); unused
 /// time of the source is not made up.
 ///
 /// A train that is behind by more than [`set_most_behind`](Self::set_most_behind) allows forgets the excess
@@ -177,10 +177,10 @@ impl RateClock {
     }
 
     /// Like [`on_transmit_bytes`](Self::on_transmit_bytes), for a sender that limits the transmissions sent together:
-    /// none of those that were due beyond them follows at once. They are sent one by one, at the burst rate.
+    /// none of those that were due beyond them follows at once. They are sent one by one, at the burst rate on average.
     ///
     /// If all that were due are sent, the burst rate counts from when the last of them was allowed, but from no more
-    /// than half of the minimum interval ago. So a timer that is late each time by less than that does not lower the
+    /// than half of the minimum interval ago: the next one follows after half of that interval at least. So a timer that is late each time by less than that does not lower the
     /// average rate, however close the burst rate is to the target.
     ///
     /// # Example

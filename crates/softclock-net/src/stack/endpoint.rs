@@ -220,7 +220,7 @@ pub enum Ring {
 pub struct DatagramOptions {
     /// Six bits of DSCP (RFC 2474), two bits of ECN (RFC 3168). The default is 0.
     pub traffic_class: u8,
-    /// The hop limit of datagrams that are not sent to groups, at least 1. The default is 64, as in Linux.
+    /// The hop limit of datagrams that are not sent to groups; 0 counts as 1. The default is 64, as in Linux.
     pub hop_limit: u8,
     /// The hop limit of datagrams to groups: 0 for this stack, 1, the default, for the link (RFC 1112, 6.1).
     pub group_hop_limit: u8,
@@ -244,6 +244,7 @@ impl DatagramOptions {
     pub const fn hop_limit_to(&self, destination: IpAddr) -> u8 {
         match destination.is_multicast() {
             true => self.group_hop_limit,
+            false if self.hop_limit == 0 => 1,
             false => self.hop_limit,
         }
     }

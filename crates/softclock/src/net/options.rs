@@ -106,8 +106,8 @@ impl UdpOption {
                 "buffer sizes of a socket: set those of all sockets in StackOptions::channel",
             ),
             Self::Join(..) | Self::Leave(..) => unsupported(
-                "groups here: the thread that has opened a stack by AF_PACKET or TAP can join some, at interface 0 or \
-                 the stack's",
+                "groups here: on a stack, the thread that has opened it by AF_PACKET or TAP can join and leave groups, at \
+                 interface 0 or the stack's",
             ),
             other => unsupported(&format!("option {other:?}")),
         }

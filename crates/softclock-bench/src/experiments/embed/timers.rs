@@ -77,7 +77,7 @@ impl Sample {
         let costs = PENDING.iter().filter(|_| program.has_costs);
         let costs = costs.map(|&pending| program.costs(pending, slice.as_millis() / 10));
         let costs = costs.collect::<io::Result<_>>()?;
-        // What a message costs beside its work in a loop without timers.
+        // The cost of a message beside its work, in a loop without timers.
         let alone = program.late(&order(0, Duration::ZERO, slice), PAIRS)?;
         let of_message = alone.overhead_ns() / alone.bursts.max(1) as f64;
         let late = CASES.iter().map(|case| {
@@ -207,7 +207,7 @@ const NOTES: [&str; 10] = [
     "lateness: 10 timers that each fire a period after the last time, counted from the time asked for, idle, or busy with \
      8 pairs of sockets, one of each pair always readable, whose messages take 5 to 20 us of work",
     "cost of an event: the process's processor time by the events; busy, without that of the messages' work, and without \
-     what else a message costs in a run beside it that has no timers. It is below zero where noise is greater, as it is \
+     the other costs of a message, as measured in a run beside it that has no timers. It is below zero where noise is greater, as it is \
      for the few events of 10 ms",
     "libuv, uv_timer_start: counts milliseconds of the loop's clock; due times are rounded up to them, so that no timer \
      fires early",

@@ -65,7 +65,7 @@ pub struct Identity<'a> {
     pub certificate: &'a Certificate,
 }
 
-/// A certificate that its owner has signed, in files that end with this.
+/// A self-signed certificate and its key, in a temporary directory.
 #[derive(Debug)]
 pub struct Certificate {
     directory: TempDir,
@@ -99,7 +99,7 @@ impl Certificate {
 /// The settings of paced sockets.
 #[derive(Clone, Copy, Debug)]
 pub struct Paced {
-    /// The rate, for a sender that is told it.
+    /// The rate, for a sender with a stated one.
     pub stated: Rate,
     /// The most datagrams that leave back to back.
     pub burst: u32,
@@ -109,7 +109,8 @@ pub struct Paced {
 pub type Words = (PathBuf, Vec<OsString>);
 
 impl Sender {
-    /// Returns the process of the sender, with the settings of its socket if that is paced. `programs` holds those in other languages.
+    /// Returns the process of the sender, with the settings of its socket if that is paced. `programs` holds those in other
+    /// languages.
     ///
     /// # Errors
     /// The sender's program is not among `programs`.

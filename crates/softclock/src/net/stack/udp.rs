@@ -232,9 +232,12 @@ impl StackUdp {
                         .map_err(group_error)
                 })
             }
-            UdpOption::Leave(group, _) => {
-                let left = self.driver.stack.borrow_mut().leave(self.id, group);
-                Some(left.map_err(group_error))
+            UdpOption::Leave(group, interface) => {
+                let takes = self.driver.takes_groups_at(interface);
+                takes.then(|| {
+                    let left = self.driver.stack.borrow_mut().leave(self.id, group);
+                    left.map_err(group_error)
+                })
             }
             _ => Some(option.applied(self.options.get()).map(|options| {
                 self.options.set(options);
