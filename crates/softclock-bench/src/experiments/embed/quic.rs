@@ -221,7 +221,7 @@ const NOTES: [&str; 9] = [
     "the bottleneck is softclock wan, with half of the round trip as the delay of each direction, a queue of so many packets \
      with the one being sent, and room for all acknowledgments; rates count whole frames, of at most 1494 bytes",
     "packets lost: those that the full queue dropped, of all that came to it; goodput counts the bytes that the receiver's \
-     program got, the share of the bottleneck's rate all bits that it sent, of which 94.6 % are the stream's bytes",
+     program got, 94.6 % of those of full frames; the share of the bottleneck's rate counts whole frames",
     "all senders have CUBIC (quic-go the growth of Reno, which it does not let programs choose), packets of 1452 bytes of UDP without a search for larger ones, and segmentation \
      offload as by default (the kernel segments before the link); the receiver has a window of 64 MB, and of 4 MB where \
      processor time is measured, which the queue there has room for; quinn has socket buffers of 7 MB, the others their own",

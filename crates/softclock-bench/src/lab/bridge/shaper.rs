@@ -240,8 +240,6 @@ pub struct Summary {
     pub lateness_us: Option<[f64; 3]>,
     /// Packets in the load's direction that left.
     pub sent: u64,
-    /// Bytes of these, as the rate counts them.
-    pub sent_bytes: u64,
     /// Packets in the load's direction that a full queue of the bottleneck dropped.
     pub queue_full: u64,
     /// Packets in both directions that were lost otherwise, as where the bridge did not take them in time.
@@ -259,7 +257,6 @@ impl Summary {
         Ok(Self {
             lateness_us: quantiles(),
             sent: number(&class["packets"]),
-            sent_bytes: number(&class["bytes"]),
             queue_full: number(&class["events"]["dropped by a full queue"]),
             lost_otherwise: [0, 1]
                 .map(|index| lost(&summary["directions"][index]))
@@ -337,12 +334,12 @@ mod tests {
     fn a_summary_is_of_the_first_direction() {
         let text = r#"{"directions": [{
             "lateness_ns": {"p50": 500, "p99": 2000, "p99.9": 3000},
-            "classes": [{"packets": 7, "bytes": 9000, "events": {"dropped by a full queue": 2}}],
+            "classes": [{"packets": 7, "events": {"dropped by a full queue": 2}}],
             "port_drops": {"not taken in time": 3}
         }, {"port_drops": {"link down": 1}}]}"#;
         let summary = Summary::parse(text).unwrap();
         assert_eq!(summary.lateness_us, Some([0.5, 2.0, 3.0]));
-        assert_eq!((summary.sent, summary.sent_bytes), (7, 9000));
+        assert_eq!(summary.sent, 7);
         assert_eq!((summary.queue_full, summary.lost_otherwise), (2, 4));
         let summary = Summary::parse(r#"{"directions": []}"#).unwrap();
         assert_eq!(summary.lateness_us, None);

@@ -26,7 +26,8 @@ impl TcpStream {
     /// Returns whether small segments are sent at once.
     ///
     /// # Errors
-    /// Those of `getsockopt(2)`.
+    /// Those of `getsockopt(2)`; [`io::ErrorKind::NotConnected`] from a [stack](crate::net::stack) that has given the
+    /// connection up.
     pub fn nodelay(&self) -> io::Result<bool> {
         let own = |settings: &Settings| !settings.send.has_nagle;
         self.io.option(socket::tcp::nodelay, own)
@@ -75,7 +76,8 @@ impl TcpStream {
     /// Returns how closing treats undelivered data; see [`set_linger`](Self::set_linger).
     ///
     /// # Errors
-    /// Those of `getsockopt(2)`.
+    /// Those of `getsockopt(2)`; [`io::ErrorKind::NotConnected`] from a [stack](crate::net::stack) that has given the
+    /// connection up.
     pub fn linger(&self) -> io::Result<Option<Duration>> {
         self.io.linger()
     }
@@ -110,7 +112,8 @@ impl TcpStream {
     /// Returns whether and when the connection is probed while it is idle.
     ///
     /// # Errors
-    /// Those of `getsockopt(2)`.
+    /// Those of `getsockopt(2)`; [`io::ErrorKind::NotConnected`] from a [stack](crate::net::stack) that has given the
+    /// connection up.
     pub fn keep_alive(&self) -> io::Result<KeepAlive> {
         self.io
             .option(keep_alive_of_kernel, |settings| settings.keep_alive)
@@ -130,7 +133,8 @@ impl TcpStream {
     /// decides.
     ///
     /// # Errors
-    /// Those of `getsockopt(2)`.
+    /// Those of `getsockopt(2)`; [`io::ErrorKind::NotConnected`] from a [stack](crate::net::stack) that has given the
+    /// connection up.
     pub fn user_timeout(&self) -> io::Result<Option<Duration>> {
         self.io.option(socket::tcp::user_timeout, |settings| {
             settings.send.user_timeout
@@ -148,7 +152,8 @@ impl TcpStream {
     /// Returns the differentiated services code point of the packets.
     ///
     /// # Errors
-    /// Those of `getsockopt(2)`.
+    /// Those of `getsockopt(2)`; [`io::ErrorKind::NotConnected`] from a [stack](crate::net::stack) that has given the
+    /// connection up.
     pub fn dscp(&self) -> io::Result<u8> {
         self.io.option(socket::dscp, |settings| settings.dscp)
     }
@@ -164,7 +169,8 @@ impl TcpStream {
     /// Returns the hop limit of the packets.
     ///
     /// # Errors
-    /// Those of `getsockopt(2)`.
+    /// Those of `getsockopt(2)`; [`io::ErrorKind::NotConnected`] from a [stack](crate::net::stack) that has given the
+    /// connection up.
     pub fn hop_limit(&self) -> io::Result<u8> {
         self.io
             .option(socket::hop_limit, |settings| settings.hop_limit)

@@ -137,11 +137,14 @@ fn lost(transfer: &Transfer) -> f64 {
     100.0 * path.queue_full as f64 / (path.queue_full + path.sent).max(1) as f64
 }
 
-/// Returns the share of the bottleneck's rate that was used.
+/// Returns the share of the bottleneck's rate that the transfer used, its headers included.
 fn share(cell: &Cell, transfer: &Transfer) -> f64 {
-    let bits = transfer.path.sent_bytes as f64 * 8.0;
+    let bits = transfer.bytes as f64 * 8.0 / STREAM_PART;
     100.0 * bits / transfer.elapsed.as_secs_f64() / (cell.path.mbit as f64 * 1e6)
 }
+
+/// The part of the stream's bytes in all bytes of the frames that carry it.
+const STREAM_PART: f64 = 0.946;
 
 const METRICS: [Metric<Transfer>; 3] = [
     (LOST, "%", |transfer| Some(lost(transfer))),
