@@ -201,8 +201,8 @@ const FULL: Plan = Plan {
     queues: &[2, 5, 10, 50],
     ample_mbit: &[100, 1000],
     rounds: 2,
-    least: Duration::from_secs(4),
-    round_trips: 15,
+    least: Duration::from_secs(3),
+    round_trips: 10,
 };
 
 const SMOKE: Plan = Plan {
@@ -216,7 +216,7 @@ const SMOKE: Plan = Plan {
 };
 
 const NOTES: [&str; 9] = [
-    "a transfer lasts 4 s and 15 round trips from the receiver's request on, so slow start is in it; the receiver is quinn \
+    "a transfer lasts 3 s and 10 round trips from the receiver's request on, so slow start is in it; the receiver is quinn \
      on tokio for all senders, acknowledges as by default, and has one processor; the sender has another",
     "the bottleneck is softclock wan, with half of the round trip as the delay of each direction, a queue of so many packets \
      with the one being sent, and room for all acknowledgments; rates count whole frames, of at most 1494 bytes",
