@@ -79,7 +79,9 @@ fn events_can_be_cancelled_and_moved() {
     assert!(timers.next_due() >= Some(hour));
     assert!(timers.before_wait() > Some(3599 * 1000 * MS));
     assert!(timers.reschedule(second, timers.now()));
-    assert_eq!(wait(&mut timers), ["moved"]);
+    // The event fires in a later tick, and a wait may end sooner.
+    let fired = std::iter::repeat_with(|| wait(&mut timers));
+    assert_eq!(fired.flatten().next(), Some("moved"));
     assert!(!timers.reschedule(second, hour) && timers.is_empty());
 }
 
