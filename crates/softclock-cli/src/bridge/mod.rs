@@ -174,6 +174,7 @@ pub(crate) fn run<D: Discipline>(
     let policy = options.signalling.with_bound(options.signalling_latency);
     let spin_cap = options.spin_cap.unwrap_or(spin_cap);
     runtime = runtime.spin_cap(spin_cap).signalling(policy);
+    runtime = runtime.regular_waits(spin_cap == 0.0);
     runtime.build().map_err(failed)?.block_on(async {
         let [there, back] = treatments([b.link(), a.link()], softclock::now());
         let (ports, opened) = Port::open_both(&[a, b], options.mechanism.into())?;

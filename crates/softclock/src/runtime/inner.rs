@@ -57,7 +57,8 @@ pub(crate) struct Inner {
     pub(crate) idle: RefCell<IdleRule>,
     pub(crate) spinning: Cell<bool>,
     pub(crate) far_timer: RefCell<FarTimer>,
-    pub(super) ahead_timer: RefCell<AheadTimer>,
+    /// For threads with regular waits.
+    pub(super) ahead_timer: Option<RefCell<AheadTimer>>,
     pub(crate) timeouts: Timeouts,
     /// The time of the last check of the kernel for events.
     pub(crate) looked: Cell<Instant>,
@@ -137,7 +138,7 @@ impl Inner {
             idle: RefCell::new(IdleRule::new(builder.spin_cap)),
             spinning: Cell::new(false),
             far_timer: RefCell::new(far_timer),
-            ahead_timer: RefCell::default(),
+            ahead_timer: builder.has_regular_waits.then(RefCell::default),
             timeouts: Timeouts::new(),
             looked: Cell::new(Instant::ORIGIN),
             may_have_left: Cell::default(),

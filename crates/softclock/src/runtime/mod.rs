@@ -227,6 +227,7 @@ impl fmt::Debug for Runtime {
 #[derive(Clone, Debug)]
 pub struct Builder {
     pub(crate) spin_cap: f64,
+    pub(crate) has_regular_waits: bool,
     pub(crate) events: Option<Mechanism>,
     pub(crate) signalling: Policy,
     pub(crate) busy_poll: BusyPoll,
@@ -244,6 +245,20 @@ impl Builder {
     #[must_use]
     pub fn spin_cap(mut self, share: f64) -> Self {
         self.spin_cap = share;
+        self
+    }
+
+    /// Sets whether the thread prepares for waits that end at regular distances, such as those between the packets of a
+    /// paced stream. The default is not to.
+    ///
+    /// In a virtual machine, programming the processor's timer takes several microseconds, and a thread that sends at
+    /// regular distances does it twice for each wait. With this, a timer is kept pending for the wait after the next one,
+    /// so that the interrupt that ends a wait programs the time of the next
+    /// ([`AheadTimer`](softclock_linux::readiness::AheadTimer)). It costs two descriptors and a system call a wait, does
+    /// nothing where programming is fast, and gains little for a thread that spins.
+    #[must_use]
+    pub fn regular_waits(mut self, on: bool) -> Self {
+        self.has_regular_waits = on;
         self
     }
 
@@ -322,6 +337,7 @@ impl Default for Builder {
     fn default() -> Self {
         Self {
             spin_cap: 0.05,
+            has_regular_waits: false,
             events: None,
             signalling: Policy::Interrupt,
             busy_poll: BusyPoll::OFF,

@@ -148,7 +148,8 @@ impl Inner {
 
     /// Returns the time to wait from now on, for a wait that should end at `until`.
     fn exact_wait(&self, now: Instant, until: Instant) -> Duration {
-        let has_taken_time = self.ahead_timer.borrow_mut().before_wait(now, until);
+        let ahead = self.ahead_timer.as_ref();
+        let has_taken_time = ahead.is_some_and(|timer| timer.borrow_mut().before_wait(now, until));
         let now = if has_taken_time {
             self.clock.now()
         } else {
