@@ -11,7 +11,7 @@ use super::state::State;
 /// ```
 /// use softclock_net::stack::{Stack, TcpId};
 ///
-/// fn report<B: AsRef<[u8]>>(stack: &Stack<B>, connection: TcpId) {
+/// fn report(stack: &Stack<Vec<u8>>, connection: TcpId) {
 ///     if let Some(stats) = stack.tcp_stats(connection) {
 ///         let resent = stats.sent.retransmissions;
 ///         println!("{}: window {}, {resent} segments sent again", stats.state, stats.congestion_window);

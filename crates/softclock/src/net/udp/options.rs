@@ -29,7 +29,7 @@ use crate::net::options::UdpOption;
 ///
 /// let sender = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
 /// sender.set_multicast_hops(1)?;
-/// sender.send_to(b"to all", (group, 5007).into()).await?;
+/// sender.send_to(b"to all", (group, 5007)).await?;
 /// # Ok(())
 /// # }
 /// ```
