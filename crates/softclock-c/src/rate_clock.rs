@@ -93,6 +93,23 @@ pub unsafe extern "C" fn softclock_rate_clock_on_transmit_bytes(
     })
 }
 
+/// Sets the target and the minimum interval of a clock by `set`.
+///
+/// # Safety
+/// As of `access`.
+unsafe fn set(
+    clock: *mut softclock_rate_clock,
+    intervals_ns: [u64; 2],
+    set: fn(&mut RateClock, Duration, Duration),
+) -> c_int {
+    // SAFETY: as `access` demands.
+    status(|| unsafe {
+        let [target, minimum] = intervals_ns.map(Duration::from_nanos);
+        set(access(clock)?, target, minimum);
+        Ok(0)
+    })
+}
+
 /// Changes the rates.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_rate_clock_set_rates(
@@ -101,11 +118,7 @@ pub unsafe extern "C" fn softclock_rate_clock_set_rates(
     minimum_ns: u64,
 ) -> c_int {
     // SAFETY: as `access` demands.
-    status(|| unsafe {
-        let [target, minimum] = [target_ns, minimum_ns].map(Duration::from_nanos);
-        access(clock)?.set_rates(target, minimum);
-        Ok(0)
-    })
+    unsafe { set(clock, [target_ns, minimum_ns], RateClock::set_rates) }
 }
 
 /// Changes the intervals for transmissions of another size.
@@ -116,11 +129,7 @@ pub unsafe extern "C" fn softclock_rate_clock_set_intervals(
     minimum_ns: u64,
 ) -> c_int {
     // SAFETY: as `access` demands.
-    status(|| unsafe {
-        let [target, minimum] = [target_ns, minimum_ns].map(Duration::from_nanos);
-        access(clock)?.set_intervals(target, minimum);
-        Ok(0)
-    })
+    unsafe { set(clock, [target_ns, minimum_ns], RateClock::set_intervals) }
 }
 
 /// Sets how far a train may fall behind.

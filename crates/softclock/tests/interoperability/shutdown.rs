@@ -56,15 +56,20 @@ mod graceful {
         Ok(Response::new(Full::from("done")))
     }
 
+    /// A client's end of a connection, and the server's.
+    async fn connection() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let client = TcpStream::connect(address).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        (client, server)
+    }
+
     /// A shutdown during a request waits for its response, and ends the connection behind it.
     #[test]
     fn hyper_util_graceful_shutdown() {
         run(async {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let client = TcpStream::connect(listener.local_addr().unwrap())
-                .await
-                .unwrap();
-            let (stream, _) = listener.accept().await.unwrap();
+            let (client, stream) = connection().await;
             let graceful = GracefulShutdown::new();
             let connection = http1::Builder::new()
                 .timer(softclock::hyper::SoftTimer)
@@ -97,11 +102,7 @@ mod graceful {
     #[test]
     fn hyper_ends_an_unfinished_head_in_time() {
         run(async {
-            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-            let client = TcpStream::connect(listener.local_addr().unwrap())
-                .await
-                .unwrap();
-            let (stream, _) = listener.accept().await.unwrap();
+            let (client, stream) = connection().await;
             let began = softclock::now();
             let connection = http1::Builder::new()
                 .timer(softclock::hyper::SoftTimer)
