@@ -3,7 +3,7 @@
 //! tokio's timers have a resolution of a millisecond. This crate brings two things of softclock into a program that
 //! stays on tokio:
 //!
-//! - [`sleep`], [`sleep_until`] and [`interval`] end some microseconds after their time, not at the next millisecond.
+//! - [`sleep`], [`sleep_until`] and [`interval`] end tens of microseconds after their time, not at the next millisecond.
 //! - [`UdpSocket`] sends datagrams at an even rate. They wait in a bounded queue; [`Pacing`] and [`Limits`] state the
 //!   rate, the burst and the length of the queue.
 //!
@@ -40,19 +40,18 @@
 //!
 //! # Lateness
 //! A sleep never ends early. How late it ends is the time that the kernel takes to wake two threads, that of the timers
-//! and that of the task. On two virtual processors (Intel Xeon, Linux 6.18) that ten other processes kept busy, in
-//! microseconds at the median of 2000 sleeps in a runtime of one thread:
+//! and that of the task. With ten timers in a runtime of one thread, in microseconds at p50 and p99, and processor time
+//! of an event (2 virtual processors, Linux 6.18; idle, and busy with messages in the same thread; `embed/timers` of the
+//! measurements):
 //!
-//! | sleep | late | tokio's sleep late | processor time of a sleep | of tokio's |
+//! | sleep | late | tokio's sleep late | processor time | of tokio's |
 //! |---:|---:|---:|---:|---:|
-//! | 50 us | 22 | 1070 | 21 | 34 |
-//! | 100 us | 24 | 1021 | 21 | 32 |
-//! | 250 us | 30 | 881 | 26 | 34 |
-//! | 1 ms | 68 | 1125 | 38 | 34 |
-//! | 3 ms | 84 | 1123 | 40 | 33 |
+//! | 100 us, idle | 41, 86 | 950, 1970 | 3.9 | 2.8 |
+//! | 1 ms, idle | 43, 102 | 1110, 1110 | 6.7 | 3.2 |
+//! | 100 us, busy | 78, 213 | 918, 1020 | 4.6 | 0.2 |
+//! | 1 ms, busy | 94, 188 | 1020, 1110 | 10.0 | 0.7 |
 //!
-//! At p99 all are late by a turn of the other processes, 4 ms and more. To measure your machine:
-//! `cargo run --release -p softclock-tokio --example lateness`.
+//! To measure your machine: `cargo run --release -p softclock-tokio --example lateness`.
 //!
 //! # Cost
 //! A sleep costs two wake-ups, one more than a sleep of tokio that is alone; many that end together share the first.

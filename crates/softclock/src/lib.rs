@@ -194,7 +194,7 @@ pub fn now() -> Instant {
 /// Passes a trigger state: runs events that are due.
 ///
 /// Call this in computations that make no call of this crate for longer than events may be late. Costs a reading of
-/// the clock, about 10 ns, and a few ns more if no event is due.
+/// the clock and some 10 ns if no event is due.
 ///
 /// # Panics
 /// If called outside a runtime.

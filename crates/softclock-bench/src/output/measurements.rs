@@ -271,8 +271,8 @@ it, add `--json docs/measurements/results/GROUP-NAME.json`. Absolute numbers are
 better.
 ";
 
-const INTRODUCTION: &str = "Medians, with the 10th and the 90th percentile in parentheses unless a line says otherwise. \
-Written by `softclock-bench pages` from the JSON of runs; see [the index](README.md).\n";
+const INTRODUCTION: &str = "Medians, with the 10th and the 90th percentile in parentheses unless a line says otherwise; a value \
+without them is of one round, or the same in all. Written by `softclock-bench pages` from the JSON of runs; see [the index](README.md).\n";
 
 #[cfg(test)]
 mod tests {

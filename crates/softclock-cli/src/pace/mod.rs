@@ -39,7 +39,7 @@ pub(crate) struct PaceOptions {
     config: Option<PathBuf>,
 }
 
-/// Spinning would make departures punctual, but their distances no more even.
+/// Spinning would make departures punctual, and their distances hardly more even, for twice the processor time.
 const SPIN_CAP: f64 = 0.0;
 
 const NOTES: &str = "\

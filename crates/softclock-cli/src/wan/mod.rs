@@ -65,7 +65,7 @@ pub(crate) struct WanCommandOptions {
     config: Option<PathBuf>,
 }
 
-/// Enough for a median lateness below a microsecond, since a delay counts by its absolute length.
+/// Enough for a median lateness of about a microsecond, since a delay counts by its absolute length.
 const SPIN_CAP: f64 = 0.05;
 
 const NOTES: &str = "\
