@@ -241,7 +241,7 @@ impl Default for DatagramOptions {
 
 impl DatagramOptions {
     /// The hop limit of datagrams to this destination.
-    pub const fn hop_limit_to(&self, destination: IpAddr) -> u8 {
+    pub(super) const fn hop_limit_to(&self, destination: IpAddr) -> u8 {
         match destination.is_multicast() {
             true => self.group_hop_limit,
             false if self.hop_limit == 0 => 1,

@@ -412,6 +412,16 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         connection.map_or(0, Connection::held_back)
     }
 
+    /// Sets whether a short segment of a connection waits while another is in flight.
+    pub fn tcp_set_nagle(&mut self, now: Instant, id: TcpId, has_nagle: bool) {
+        self.tcp_at(now);
+        if let Some(endpoint) = self.tcp.connections.get_mut(id.0) {
+            endpoint.connection.set_nagle(has_nagle);
+            self.tcp.mark_ready(id.0);
+            self.tcp_settle(now, id.0);
+        }
+    }
+
     /// Changes the settings of a connection: see [`Connection::change_settings`].
     pub fn tcp_change(&mut self, now: Instant, id: TcpId, change: impl FnOnce(&mut Settings)) {
         self.tcp_at(now);

@@ -134,14 +134,28 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         self.sender().map_or(0, Sender::unacknowledged)
     }
 
-    /// Changes the settings. Those of buffers, of the handshake and of congestion control count for new connections
-    /// only; Nagle's algorithm, the user timeout and all of this module count at once.
+    /// Sets whether a short segment waits while another is in flight. Has no effect before the connection is open. Unlike
+    /// a change of the settings, this takes no memory.
+    pub fn set_nagle(&mut self, has_nagle: bool) {
+        if let Phase::Open(open) = &mut self.phase {
+            open.sender.set_nagle(has_nagle);
+        }
+    }
+
+    /// Returns whether a short segment waits while another is in flight.
+    pub fn has_nagle(&self) -> bool {
+        let sender = self.sender();
+        sender.map_or(self.settings.send.has_nagle, Sender::has_nagle)
+    }
+
+    /// Changes the settings, of which the connection then has a copy of its own. Those of buffers, of the handshake, of
+    /// Nagle's algorithm and of congestion control count for new connections only; the user timeout and all of this
+    /// module count at once.
     pub fn change_settings(&mut self, change: impl FnOnce(&mut Settings)) {
         change(Arc::make_mut(&mut self.settings));
-        let send = &self.settings.send;
         if let Phase::Open(open) = &mut self.phase {
-            open.sender.set_nagle(send.has_nagle);
-            open.sender.set_user_timeout(send.user_timeout);
+            open.sender
+                .set_user_timeout(self.settings.send.user_timeout);
         }
     }
 

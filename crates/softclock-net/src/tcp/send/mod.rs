@@ -414,6 +414,11 @@ impl Sender {
         self.limits.has_nagle = has_nagle;
     }
 
+    /// Returns whether a short segment waits while another is in flight.
+    pub const fn has_nagle(&self) -> bool {
+        self.limits.has_nagle
+    }
+
     /// Sets the time without progress after which the connection is given up. Counts for a wait that has begun, too.
     pub fn set_user_timeout(&mut self, user_timeout: Option<Duration>) {
         self.limits.set_user_timeout(user_timeout);

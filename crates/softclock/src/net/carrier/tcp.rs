@@ -301,6 +301,16 @@ impl TcpIo {
         }
     }
 
+    /// Whether small segments are sent at once.
+    pub(crate) fn nodelay(&self) -> io::Result<bool> {
+        match self {
+            Self::Kernel(kernel) => kernel.call(socket::tcp::nodelay),
+            Self::Stack(stack) => stack.nodelay(),
+            #[cfg(feature = "memory-net")]
+            Self::Memory(memory) => Ok(memory.setting(|settings| !settings.send.has_nagle)),
+        }
+    }
+
     /// The time for which closing tries to deliver data; `None`: as long as the carrier does by itself.
     pub(crate) fn linger(&self) -> io::Result<Option<Duration>> {
         let resets = match self {

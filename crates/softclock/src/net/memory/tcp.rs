@@ -359,6 +359,7 @@ impl MemoryTcp {
 
     /// Whether dropping this end resets the connection.
     pub(crate) fn resets(&self) -> bool {
+        self.pass_call();
         self.resets.get()
     }
 

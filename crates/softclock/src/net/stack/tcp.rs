@@ -17,7 +17,7 @@ use softclock_linux::file::{self, Wait};
 use softclock_linux::link::Buffer;
 use softclock_linux::readiness::Readiness;
 use softclock_net::stack::{Interest, Stack, TcpError, TcpId};
-use softclock_net::tcp::connection::Error;
+use softclock_net::tcp::connection::{Connection, Error};
 use softclock_net::tcp::settings::Settings;
 use softclock_net::tcp::state::State;
 
@@ -397,6 +397,11 @@ impl StackTcp {
 
     pub(crate) fn set(&self, option: TcpOption) -> io::Result<()> {
         let set = match option {
+            // The settings would have to be copied for it.
+            TcpOption::NoDelay(on) => self.driver.with_tcp(|stack, now| {
+                stack.tcp_set_nagle(now, self.id, !on);
+                Ok(())
+            }),
             // The stack's send buffer takes about as much as a round trip can send, however large it may get.
             TcpOption::NotsentLowat(_) => Ok(()),
             TcpOption::Linger(linger) => {
@@ -412,19 +417,27 @@ impl StackTcp {
         set
     }
 
+    /// Returns whether small segments are sent at once.
+    pub(crate) fn nodelay(&self) -> io::Result<bool> {
+        self.of_connection(|connection| !connection.has_nagle())
+    }
+
     /// Reads the settings of the connection.
     pub(crate) fn setting<T>(&self, read: impl FnOnce(&Settings) -> T) -> io::Result<T> {
+        self.of_connection(|connection| read(connection.settings()))
+    }
+
+    fn of_connection<T>(&self, read: impl FnOnce(&Connection<Buffer>) -> T) -> io::Result<T> {
         let stack = self.driver.stack.borrow();
-        let read = stack
-            .tcp_connection(self.id)
-            .map(|connection| read(connection.settings()));
+        let read = stack.tcp_connection(self.id).map(read);
         drop(stack);
         self.runtime().trigger(TriggerState::SystemCall);
         read.ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
     /// Whether dropping the stream resets the connection.
-    pub(crate) const fn resets(&self) -> bool {
+    pub(crate) fn resets(&self) -> bool {
+        self.runtime().trigger(TriggerState::SystemCall);
         self.resets.get()
     }
 

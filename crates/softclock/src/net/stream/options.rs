@@ -5,7 +5,6 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use softclock_linux::socket;
-use softclock_net::tcp::settings::Settings;
 
 use super::TcpStream;
 use crate::net::carrier::{BUFFER, kernel_option};
@@ -29,8 +28,7 @@ impl TcpStream {
     /// Those of `getsockopt(2)`; [`io::ErrorKind::NotConnected`] from a [stack](crate::net::stack) that has given the
     /// connection up.
     pub fn nodelay(&self) -> io::Result<bool> {
-        let own = |settings: &Settings| !settings.send.has_nagle;
-        self.io.option(socket::tcp::nodelay, own)
+        self.io.nodelay()
     }
 
     /// Sets how many bytes may wait in the kernel for the peer's window before it accepts no more
