@@ -27,7 +27,7 @@ impl Rhythm {
     /// distances differ by more than 4 us, or if they are not between 20 us and 1 ms. A wait until the same time as the
     /// one before it, to within 4 us, continues that one. O(1).
     pub fn on_wait(&mut self, end: Instant) -> Option<Instant> {
-        if end.ns_since(self.last).max(self.last.ns_since(end)) <= MOST_CHANGE_NS {
+        if end.as_ns().abs_diff(self.last.as_ns()) <= MOST_CHANGE_NS {
             return None;
         }
         let distance_ns = end.ns_since(self.last);

@@ -1,13 +1,13 @@
 //! A timer for the end of the wait after the next one, so that a wait need not program the processor's timer.
 
-use std::cell::OnceCell;
-use std::sync::OnceLock;
-use std::time::{Duration, Instant as WallClock};
+use std::io;
+use std::time::Duration;
 
 use softclock_core::Instant;
 use softclock_core::rhythm::Rhythm;
 
 use super::TimerFd;
+use crate::clock::monotonic_ns;
 
 /// Keeps the processor's timer programmed for a thread whose waits end at regular distances.
 ///
@@ -18,60 +18,55 @@ use super::TimerFd;
 /// interrupt programs that time, and the next wait finds it. The timer ends no wait: a wrong prediction costs an
 /// interrupt.
 ///
-/// It does nothing where programming takes less than 2 us, as without a hypervisor.
-#[derive(Debug, Default)]
+/// There is none where programming takes less than 2 us, as without a hypervisor.
+#[derive(Debug)]
 pub struct AheadTimer {
     rhythm: Rhythm,
-    /// Two timers, because one is pending while the other is set. Empty before the first use, `None` if they could not be
-    /// created.
-    timers: OnceCell<Option<[TimerFd; 2]>>,
+    /// Two timers, because one is pending while the other is set.
+    timers: [TimerFd; 2],
 }
 
 impl AheadTimer {
-    /// Prepares for a wait from `now` until `end`, and for the one after it. Returns whether that has taken time: a system
-    /// call if the waits are regular, and for the first prediction in a process some 200 us. The first prediction of a
-    /// thread creates two descriptors; if that fails, this does nothing from then on.
+    /// Creates a timer, unless programming the processor's timer is fast, which this measures in at most some 200 us.
+    ///
+    /// # Errors
+    /// Returns EMFILE or ENFILE if descriptors have run out: it has two.
+    pub fn new() -> io::Result<Option<Self>> {
+        let timers = [TimerFd::new()?, TimerFd::new()?];
+        Ok(is_programming_slow(&timers[0]).then(|| Self {
+            rhythm: Rhythm::default(),
+            timers,
+        }))
+    }
+
+    /// Prepares for a wait from `now` until `end`, and for the one after it. Returns whether that has taken a system call,
+    /// as it does if the waits are regular.
     pub fn before_wait(&mut self, now: Instant, end: Instant) -> bool {
         let Some(next) = self.rhythm.on_wait(end) else {
             return false;
         };
-        if is_programming_slow() {
-            self.set(next.since(now).saturating_sub(EARLY));
-        }
+        self.set(next.since(now).saturating_sub(EARLY));
         true
     }
 
     fn set(&mut self, time: Duration) {
-        self.timers.get_or_init(|| {
-            let timers = TimerFd::new().and_then(|first| Ok([first, TimerFd::new()?]));
-            timers.ok()
-        });
-        if let Some(Some(timers)) = self.timers.get_mut() {
-            // The other one is pending for the wait that begins.
-            timers.swap(0, 1);
-            timers[0].set(time);
-        }
+        // The other one is pending for the wait that begins.
+        self.timers.swap(0, 1);
+        self.timers[0].set(time);
     }
 }
 
-/// Whether programming the processor's timer takes 2 us or more. The first call in a process measures it, in at most
-/// some 200 us.
-fn is_programming_slow() -> bool {
-    static IS_SLOW: OnceLock<bool> = OnceLock::new();
-    *IS_SLOW.get_or_init(|| {
-        let Ok(timer) = TimerFd::new() else {
-            return false;
-        };
-        let mut times = [(); TRIES].map(|()| {
-            let begun = WallClock::now();
-            timer.set(NEAR);
-            let time = begun.elapsed();
-            timer.disarm();
-            time
-        });
-        times.sort_unstable();
-        times[TRIES / 2] >= SLOW
-    })
+/// Whether programming the processor's timer takes 2 us or more.
+fn is_programming_slow(timer: &TimerFd) -> bool {
+    let mut times = [(); TRIES].map(|()| {
+        let begun_ns = monotonic_ns();
+        timer.set(NEAR);
+        let time_ns = monotonic_ns() - begun_ns;
+        timer.disarm();
+        time_ns
+    });
+    times.sort_unstable();
+    times[TRIES / 2] >= SLOW_NS
 }
 
 /// The time by which the timer precedes the predicted end: ends vary by a few microseconds with the lateness that a
@@ -79,7 +74,8 @@ fn is_programming_slow() -> bool {
 /// later than that, so one interrupt serves both.
 const EARLY: Duration = Duration::from_micros(4);
 
-const SLOW: Duration = Duration::from_micros(2);
+const SLOW_NS: u64 = 2_000;
+
 /// Nearer than other timers in most cases, so that setting it programs the processor's timer.
 const NEAR: Duration = Duration::from_micros(60);
 const TRIES: usize = 9;
@@ -95,8 +91,11 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    fn timers(ahead: &AheadTimer) -> &[TimerFd; 2] {
-        ahead.timers.get().unwrap().as_ref().unwrap()
+    fn ahead() -> AheadTimer {
+        AheadTimer {
+            rhythm: Rhythm::default(),
+            timers: [(); 2].map(|()| TimerFd::new().unwrap()),
+        }
     }
 
     fn is_pending(timer: &TimerFd) -> bool {
@@ -117,25 +116,28 @@ mod tests {
     /// The timer of the present wait stays, since the processor's timer is programmed for it.
     #[test]
     fn a_prediction_leaves_the_one_before_it() {
-        let mut ahead = AheadTimer::default();
+        let mut ahead = ahead();
         ahead.set(Duration::ZERO);
         ahead.set(HOUR);
-        let [second, first] = timers(&ahead);
+        let [second, first] = &ahead.timers;
         assert!(expires(first));
         assert!(is_pending(second));
         ahead.set(Duration::ZERO);
-        let [third, second] = timers(&ahead);
+        let [third, second] = &ahead.timers;
         assert!(expires(third));
         assert!(is_pending(second), "of the present wait");
     }
 
     #[test]
-    fn irregular_waits_need_no_timer() {
-        let mut ahead = AheadTimer::default();
+    fn regular_waits_alone_set_a_timer() {
+        let mut ahead = ahead();
         let at = |us: u64| Instant::from_ns(us * 1_000);
         for us in [100, 150, 300, 310, 900] {
             assert!(!ahead.before_wait(at(0), at(us)));
         }
-        assert!(ahead.timers.get().is_none());
+        assert!(!ahead.before_wait(at(0), at(1_000)));
+        assert!(ahead.before_wait(at(0), at(1_100)));
+        let [set, other] = &ahead.timers;
+        assert!(expires(set) && is_pending(other));
     }
 }

@@ -113,6 +113,10 @@ impl Inner {
         }
         let wakeup = Wakeup::new(&mut poller)?;
         let far_timer = FarTimer::new(&mut poller)?;
+        let ahead_timer = match builder.has_regular_waits {
+            true => AheadTimer::new()?,
+            false => None,
+        };
         let alarms = Alarms::new(&clock).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => io::Error::new(error.kind(), ONE_A_THREAD),
             _ => error,
@@ -138,7 +142,7 @@ impl Inner {
             idle: RefCell::new(IdleRule::new(builder.spin_cap)),
             spinning: Cell::new(false),
             far_timer: RefCell::new(far_timer),
-            ahead_timer: builder.has_regular_waits.then(RefCell::default),
+            ahead_timer: ahead_timer.map(RefCell::new),
             timeouts: Timeouts::new(),
             looked: Cell::new(Instant::ORIGIN),
             may_have_left: Cell::default(),

@@ -186,7 +186,7 @@ impl Inner {
         &self,
         now: Instant,
         until: Option<Instant>,
-        is_exact: bool,
+        ends_on_time: bool,
         events: &mut Vec<ReadyEvent>,
     ) {
         // A post from another thread before this point cancels the block; a later one wakes it.
@@ -197,7 +197,7 @@ impl Inner {
         self.alarms.disarm_for_idle();
         let timeout = match until {
             None => Timeout::Never,
-            Some(until) if is_exact => Timeout::After(self.exact_wait(now, until)),
+            Some(until) if ends_on_time => Timeout::After(self.exact_wait(now, until)),
             Some(until) => {
                 let mut timer = self.far_timer.borrow_mut();
                 timer.timeout(now, until, &mut self.poller.borrow_mut())
