@@ -145,11 +145,10 @@ impl Controller for Reporter {
         rtt: &RttEstimator,
     ) {
         let window = self.controller.window();
-        let bytes = match is_in_slow_start(window, self.threshold()) {
-            Some(true) if self.slows_start => {
-                growth(bytes, window, self.controller.initial_window())
-            }
-            _ => bytes,
+        let slows = self.slows_start && is_in_slow_start(window, self.threshold()) == Some(true);
+        let bytes = match slows {
+            true => growth(bytes, window, self.controller.initial_window()),
+            false => bytes,
         };
         self.controller.on_ack(now, sent, bytes, app_limited, rtt);
         self.round_trip = Some(rtt.get());

@@ -27,7 +27,8 @@ pub fn timeout_ms(limit: Option<Duration>) -> i32 {
 ///
 /// Register it with the loop for reading, level- or edge-triggered. Before each wait, [`limit`](Self::limit) sets it.
 /// It need not be read: its event only ends the wait. It costs a reading of the clock a wait, and a system call if the wait
-/// ends at another time than the one before: below 1 us, and up to 10 us in a virtual machine.
+/// ends at another time than the one before, or has no end of its own after one that had: below 1 us, and up to 10 us in
+/// a virtual machine.
 ///
 /// # Example
 /// ```

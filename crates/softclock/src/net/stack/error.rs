@@ -59,15 +59,6 @@ impl fmt::Display for StackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Find(interface, error) => write!(f, "cannot find interface {interface}: {error}"),
-            Self::Claim(interface, ClaimError::Held(Some(process))) => {
-                write!(f, "{interface} is in use by process {process}")
-            }
-            Self::Claim(interface, ClaimError::Held(None)) => {
-                write!(f, "{interface} is in use by another process")
-            }
-            Self::Claim(interface, ClaimError::Io(error)) => {
-                write!(f, "cannot claim {interface}: {error}")
-            }
             Self::Claim(interface, error) => write!(f, "cannot use {interface}: {error}"),
             Self::Open(error) => error.fmt(f),
             Self::NoAddress => f.write_str("a stack needs an address"),

@@ -221,32 +221,22 @@ impl StackUdp {
     }
 
     pub(crate) fn set(&self, option: UdpOption) -> io::Result<()> {
+        let stack = || self.driver.stack.borrow_mut();
         let set = match option {
-            UdpOption::Join(group, interface) => {
-                let takes = self.driver.takes_groups_at(interface);
-                takes.then(|| {
-                    self.driver
-                        .stack
-                        .borrow_mut()
-                        .join(self.id, group)
-                        .map_err(group_error)
-                })
+            UdpOption::Join(_, interface) | UdpOption::Leave(_, interface)
+                if !self.driver.takes_groups_at(interface) =>
+            {
+                Err(option.unsupported())
             }
-            UdpOption::Leave(group, interface) => {
-                let takes = self.driver.takes_groups_at(interface);
-                takes.then(|| {
-                    let left = self.driver.stack.borrow_mut().leave(self.id, group);
-                    left.map_err(group_error)
-                })
-            }
-            _ => Some(option.applied(self.options.get()).map(|options| {
+            UdpOption::Join(group, _) => stack().join(self.id, group).map_err(group_error),
+            UdpOption::Leave(group, _) => stack().leave(self.id, group).map_err(group_error),
+            _ => option.applied(self.options.get()).map(|options| {
                 self.options.set(options);
-                let mut stack = self.driver.stack.borrow_mut();
-                stack.set_datagram_options(self.id, options);
-            })),
+                stack().set_datagram_options(self.id, options);
+            }),
         };
         self.runtime().trigger(TriggerState::SystemCall);
-        set.unwrap_or_else(|| Err(option.unsupported()))
+        set
     }
 
     /// The options of the datagrams to send.
