@@ -37,7 +37,7 @@ func send(connection *quic.Conn) {
 		_, err = stream.Write(block)
 	}
 	stats := connection.ConnectionStats()
-	fmt.Println(stats.PacketsSent, stats.PacketsLost)
+	fmt.Println(stats.PacketsLost)
 }
 
 func main() {

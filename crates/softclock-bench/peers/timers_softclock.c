@@ -26,11 +26,3 @@ static void run(uint64_t milliseconds)
     for (uint64_t end = now_ns() + milliseconds * 1000000; now_ns() < end;)
         wait_once(softclock_before_wait(timers));
 }
-
-static void turn(void (*work)(void))
-{
-    time_ns = softclock_now(timers);
-    work();
-    softclock_before_wait(timers);
-    wait_once(0);
-}

@@ -54,3 +54,14 @@ static void serve(int fd)
         fire();
     }
 }
+
+// Waits once, for events and timers.
+static void wait_once(int64_t limit_ns);
+
+static void turn(void (*work)(void))
+{
+    time_ns = softclock_now(timers);
+    work();
+    softclock_before_wait(timers);
+    wait_once(0);
+}

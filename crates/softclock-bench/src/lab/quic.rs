@@ -44,8 +44,8 @@ pub struct Transfer {
     pub elapsed: Duration,
     /// The counts of the bottleneck.
     pub path: Summary,
-    /// The sender's own numbers of packets sent and lost, if it prints them.
-    pub own: Option<[u64; 2]>,
+    /// The packets that the sender itself counted as lost, if it prints them.
+    pub own_lost: Option<u64>,
     /// The processor time of the sender.
     pub ran: Duration,
 }
@@ -106,7 +106,7 @@ impl Setup {
             bytes: line.trim().parse().map_err(io::Error::other)?,
             elapsed: request.during,
             path: summary.ok_or(io::ErrorKind::NotFound)?,
-            own: process.end()?,
+            own_lost: process.end()?,
             ran: after.saturating_sub(before),
         })
     }
@@ -139,14 +139,11 @@ impl Process {
         run_time(self.child.id())
     }
 
-    /// Ends the process; returns the two numbers that it printed since the last line.
-    fn end(mut self) -> io::Result<Option<[u64; 2]>> {
+    /// Ends the process; returns the number that it printed since the last line.
+    fn end(mut self) -> io::Result<Option<u64>> {
         self.child.kill()?;
-        let Some(line) = self.lines.next().transpose()? else {
-            return Ok(None);
-        };
-        let mut numbers = line.split_whitespace().map_while(|word| word.parse().ok());
-        Ok(numbers.next().zip(numbers.next()).map(Into::into))
+        let line = self.lines.next().transpose()?;
+        Ok(line.and_then(|line| line.trim().parse().ok()))
     }
 }
 

@@ -54,7 +54,7 @@ pub struct QuicSender {
 
 impl QuicSender {
     /// Sends to each stream that a client opens, without end, until the process is killed. Prints a line when it
-    /// listens, and one with its numbers of packets sent and lost when a connection has ended.
+    /// listens, and one with its number of lost packets when a connection has ended.
     ///
     /// # Errors
     /// Those of the runtime, the socket and the certificate.
@@ -88,7 +88,7 @@ impl QuicSender {
                 if let Ok(connection) = incoming.await {
                     send(&connection).await;
                     let path = connection.stats().path;
-                    let _ = say(&format!("{} {}", path.sent_packets, path.lost_packets));
+                    let _ = say(&path.lost_packets.to_string());
                 }
             }));
         }

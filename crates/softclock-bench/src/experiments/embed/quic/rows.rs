@@ -4,7 +4,7 @@ use crate::lab::quic::Transfer;
 use crate::measure::turns::Found;
 use crate::output::chart::{Axis, Chart, Mark, Series};
 use crate::output::metric::{self, Metric};
-use crate::output::report::Row;
+use crate::output::report::{Row, median};
 use crate::peers::quic::{On, Sender, Socket};
 
 use super::{Cell, Path, Purpose};
@@ -73,7 +73,7 @@ pub(super) fn charts(found: &Found<Cell, Transfer>) -> Vec<Chart> {
         for path in queues {
             for (cell, samples) in at(found, *path) {
                 let lost: Vec<f64> = samples.iter().map(lost).collect();
-                let lost = Row::of_samples("", "", "%", &lost).value;
+                let lost = median(&lost);
                 let name = cell.sender.name();
                 let place = series.iter().position(|of| of.name == name);
                 let place = place.unwrap_or_else(|| {
@@ -102,9 +102,7 @@ pub(super) fn add_notes(found: &Found<Cell, Transfer>, notes: &mut Vec<String>) 
     for sender in Sender::QUINN {
         let fills = |(cell, samples): &&(Cell, Vec<Transfer>)| {
             let shares: Vec<f64> = samples.iter().map(|of| share(cell, of)).collect();
-            cell.sender == sender
-                && cell.path.purpose == Purpose::Loss
-                && Row::of_samples("", "", "%", &shares).value >= 95.0
+            cell.sender == sender && cell.path.purpose == Purpose::Loss && median(&shares) >= 95.0
         };
         let names: Vec<String> = found
             .iter()
@@ -122,7 +120,7 @@ pub(super) fn add_notes(found: &Found<Cell, Transfer>, notes: &mut Vec<String>) 
     }
     let all = || found.iter().flat_map(|(_, samples)| samples);
     let otherwise: u64 = all().map(|of| of.path.lost_otherwise).sum();
-    let counted = || all().filter_map(|of| Some((of.path.queue_full, of.own?[1])));
+    let counted = || all().filter_map(|of| Some((of.path.queue_full, of.own_lost?)));
     let [dropped, own] = counted().fold([0, 0], |[dropped, own], (of_path, of_sender)| {
         [dropped + of_path, own + of_sender]
     });
