@@ -9,8 +9,9 @@ use crate::Instant;
 /// One transmission is scheduled at a time, normally one target interval after the preceding one. A soft timer sends
 /// it somewhat late. To keep the average rate since the train began, the next transmission is then scheduled earlier,
 /// but at least the minimum interval after the last one, which is the maximal allowable burst rate
-/// ([`on_limited_bytes`](Self::on_limited_bytes) allows for lateness there, too). Transmissions are thus never ahead of the target rate. A train ends when the source has no data to send ([`end`](Self::end)); unused
-/// time of the source is not made up.
+/// ([`on_limited_bytes`](Self::on_limited_bytes) allows for lateness there, too). Transmissions are thus never ahead of
+/// the target rate. A train ends when the source has no data to send ([`end`](Self::end)); unused time of the source is
+/// not made up.
 ///
 /// A train that is behind by more than [`set_most_behind`](Self::set_most_behind) allows forgets the excess
 /// ([`forgotten`](Self::forgotten)): a process that was stopped for seconds does not catch up for them.
@@ -180,8 +181,9 @@ impl RateClock {
     /// none of those that were due beyond them follows at once. They are sent one by one, at the burst rate on average.
     ///
     /// If all that were due are sent, the burst rate counts from when the last of them was allowed, but from no more
-    /// than half of the minimum interval ago: the next one follows after half of that interval at least. So a timer that is late each time by less than that does not lower the
-    /// average rate, however close the burst rate is to the target.
+    /// than half of the transmission's minimum interval ago: the next one follows after the other half at least. So a
+    /// timer that is late each time by less than that does not lower the average rate, however close the burst rate is to
+    /// the target.
     ///
     /// # Example
     /// ```
@@ -199,23 +201,24 @@ impl RateClock {
     /// assert_eq!(clock.due(at(1080)), 1);
     /// ```
     pub fn on_limited_bytes(&mut self, now: Instant, bytes: u64, full: u64) {
-        let late_ns = match bytes.div_ceil(full) >= self.due(now) {
-            true => self.late_ns(now).min(self.minimum_ns / 2),
+        let due = self.due(now);
+        let late_ns = match bytes.div_ceil(full) >= due {
+            true => self.late_ns(now, due),
             false => 0,
         };
         self.transmit(now, bytes, full);
         if let Some(train) = &mut self.train {
-            train.burst_from = now.sub_ns(late_ns);
+            train.burst_from = now.sub_ns(late_ns.min(train.last_minimum_ns / 2));
         }
     }
 
-    /// Returns the time since the burst rate has allowed the last of the transmissions that are due.
-    fn late_ns(&self, now: Instant) -> u64 {
+    /// Returns the time since the burst rate has allowed the last of the `due` transmissions.
+    fn late_ns(&self, now: Instant, due: u64) -> u64 {
         let Some(train) = self.train.as_ref().filter(|train| !train.ended) else {
             return 0;
         };
         let since = now.ns_since(train.burst_from.add_ns(train.last_minimum_ns));
-        let more = (self.due(now) - 1).saturating_mul(self.minimum_ns);
+        let more = (due - 1).saturating_mul(self.minimum_ns);
         // Nothing before the schedule allowed it.
         let scheduled = now.ns_since(self.schedule(train, now));
         since.saturating_sub(more).min(scheduled)
@@ -696,5 +699,16 @@ mod tests {
         // Later the burst rate counts from transmissions that were on time.
         clock.on_limited_bytes(us(210), 1500, 1500);
         assert_eq!(clock.next_send(us(210)), us(300));
+    }
+
+    #[test]
+    fn lateness_of_a_smaller_transmission_counts_half_of_its_own_interval() {
+        let us = |us: u64| Instant::from_ns(us * 1000);
+        let mut clock = RateClock::new(Duration::from_micros(100), Duration::from_micros(80));
+        clock.on_limited_bytes(us(0), 750, 1500);
+        assert_eq!(clock.next_send(us(0)), us(50));
+        assert_eq!(clock.due(us(95)), 1);
+        clock.on_limited_bytes(us(95), 750, 1500);
+        assert_eq!(clock.next_send(us(95)), us(95 - 20 + 40));
     }
 }
