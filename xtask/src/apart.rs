@@ -1,4 +1,5 @@
-//! The packages that are workspaces of their own, and so easily forgotten: the fuzz targets, and the example with str0m.
+//! The packages that are workspaces of their own, and so easily forgotten: the fuzz targets, and the example with
+//! str0m.
 
 use std::fs;
 use std::io;
@@ -21,8 +22,8 @@ pub(crate) fn webrtc_example_runs() -> Result<Outcome, String> {
     with_dependencies("run", "examples/webrtc/Cargo.toml", |_| {})
 }
 
-/// Runs a command of cargo for the package of `manifest`, or says that its dependencies cannot be fetched. Shares the build
-/// directory of the workspace, so that crates which its checks have built are not built again.
+/// Runs a command of cargo for the package of `manifest`, or says that its dependencies cannot be fetched. Shares the
+/// build directory of the workspace, so that crates which its checks have built are not built again.
 fn with_dependencies(
     command: &str,
     manifest: &str,

@@ -93,7 +93,8 @@ pub unsafe extern "C" fn softclock_byte_clock_add_class(
     options: *const softclock_class_options,
     class_number: *mut u32,
 ) -> c_int {
-    // SAFETY: as `access` demands; `options` is null or points to options, `class_number` is null or points to a number.
+    // SAFETY: as `access` demands; `options` is null or points to options, `class_number` is null or points to a
+    // number.
     status(|| unsafe {
         let link = access(clock)?;
         let options = class_options(options)?;

@@ -4,8 +4,8 @@
 //!   and reorders segments, and owners that open, write, close and reset: all sequences of such steps up to a bound.
 //! - [`host`]: a stack of softclock in virtual time.
 //!
-//! The crate is not published: its dependencies are those of tests. The tests are in `tests/`: `connection` searches the model, `peers` exchanges streams
-//! with smoltcp and with the kernel.
+//! The crate is not published: its dependencies are those of tests. The tests are in `tests/`: `connection` searches
+//! the model, `peers` exchanges streams with smoltcp and with the kernel.
 
 #![forbid(unsafe_code)]
 

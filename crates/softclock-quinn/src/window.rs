@@ -32,9 +32,9 @@ use softclock_tokio::Rate;
 ///
 /// From twice the initial window on, the controller is passed half of the acknowledged bytes in slow start: the window
 /// grows by half in each round trip, and no longer doubles. It then exceeds a path with a short queue by half at most,
-/// before the sender learns of the first loss. With quinn's default initial window, a transfer of 100 kB takes one round
-/// trip longer for it, one of 1 MB two. All other decisions are those of `factory`. Controllers that report no slow start
-/// threshold, such as quinn's BBR, make all of their decisions, and have a rate of 5/4.
+/// before the sender learns of the first loss. With quinn's default initial window, a transfer of 100 kB takes one
+/// round trip longer for it, one of 1 MB two. All other decisions are those of `factory`. Controllers that report no
+/// slow start threshold, such as quinn's BBR, make all of their decisions, and have a rate of 5/4.
 ///
 /// [`observed_unchanged`] leaves slow start as it is.
 pub fn observed(factory: impl ControllerFactory + Send + Sync + 'static) -> Arc<Observed> {
@@ -44,8 +44,8 @@ pub fn observed(factory: impl ControllerFactory + Send + Sync + 'static) -> Arc<
     })
 }
 
-/// Like [`observed`], with windows that grow in slow start as those of `factory` do: for paths whose queues have room for
-/// a window, where the slower growth gains nothing.
+/// Like [`observed`], with windows that grow in slow start as those of `factory` do: for paths whose queues have room
+/// for a window, where the slower growth gains nothing.
 pub fn observed_unchanged(
     factory: impl ControllerFactory + Send + Sync + 'static,
 ) -> Arc<Observed> {
@@ -219,8 +219,8 @@ fn is_in_slow_start(window: u64, threshold: Option<u64>) -> Option<bool> {
 ///
 /// A window that does not fill the path is sent in a part of the round trip, and its acknowledgments return in the same
 /// part of the next one. So the pattern lasts: at 5/4, the bottleneck is full from 4/5 of the path's capacity on, and
-/// the excess of a window has to wait in its queue. After slow start, the window changes slowly, and a rate hardly above
-/// it is enough to use it.
+/// the excess of a window has to wait in its queue. After slow start, the window changes slowly, and a rate hardly
+/// above it is enough to use it.
 fn share(window: u64, threshold: Option<u64>) -> (u8, u8) {
     match is_in_slow_start(window, threshold) {
         Some(false) => (26, 25),

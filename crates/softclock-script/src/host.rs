@@ -9,8 +9,8 @@ use softclock_core::Instant;
 use crate::errno::Errno;
 use crate::settings::Setting;
 
-/// A TCP with sockets, in virtual time. It begins nothing on its own: packets, times and system calls are arguments, and
-/// the packets that it sends are results.
+/// A TCP with sockets, in virtual time. It begins nothing on its own: packets, times and system calls are arguments,
+/// and the packets that it sends are results.
 ///
 /// Calls return [`Refusal::Errno`] with [`Errno::EAGAIN`] where a program would have to wait; the runner calls again.
 pub trait Host {

@@ -23,8 +23,8 @@
 //! - [`run`]: makes the calls, delivers the packets, compares. Begin here.
 //!
 //! # Differences from other runners of the language
-//! - **Payload is checked.** Bytes that arrive, and bytes that the program writes, follow a pattern of their positions in
-//!   the stream; those that the program reads, and those that the host sends, must have it.
+//! - **Payload is checked.** Bytes that arrive, and bytes that the program writes, follow a pattern of their positions
+//!   in the stream; those that the program reads, and those that the host sends, must have it.
 //! - **Padding is free.** The options of an expected segment are a set: `nop` and `eol` are not compared, and the other
 //!   options may come in any order. The ranges of `sack` must be in the stated order.
 //! - **Packets behind the last expected one are ignored**, as other runners do, unless the script says `//@ silent`.

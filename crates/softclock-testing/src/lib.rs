@@ -53,7 +53,8 @@ macro_rules! require {
     };
 }
 
-/// Evaluates to a new [`Namespace`](lab::Namespace) in which the current test may create TAP devices, or skips the test.
+/// Evaluates to a new [`Namespace`](lab::Namespace) in which the current test may create TAP devices, or skips the
+/// test.
 #[macro_export]
 macro_rules! namespace_for_taps {
     () => {{

@@ -3,7 +3,8 @@
 //! tokio's timers have a resolution of a millisecond. This crate brings two things of softclock into a program that
 //! stays on tokio:
 //!
-//! - [`sleep`], [`sleep_until`] and [`interval`] end tens of microseconds after their time, not at the next millisecond.
+//! - [`sleep`], [`sleep_until`] and [`interval`] end tens of microseconds after their time, not at the next
+//!   millisecond.
 //! - [`UdpSocket`] sends datagrams at an even rate. They wait in a bounded queue; [`Pacing`] and [`Limits`] state the
 //!   rate, the burst and the length of the queue.
 //!
@@ -41,8 +42,8 @@
 //! # Lateness
 //! A sleep never ends early. How late it ends is the time that the kernel takes to wake two threads, that of the timers
 //! and that of the task. With ten timers in a runtime of one thread, in microseconds at p50 and p99, and processor time
-//! of an event (2 virtual processors, Linux 6.18; idle, and busy with messages in the same thread; `embed/timers` of the
-//! measurements):
+//! of an event (2 virtual processors, Linux 6.18; idle, and busy with messages in the same thread; `embed/timers` of
+//! the measurements):
 //!
 //! | sleep | late | tokio's sleep late | processor time | of tokio's |
 //! |---:|---:|---:|---:|---:|

@@ -84,7 +84,8 @@ impl UdpSocket {
     /// Those of `connect(2)`, and of resolving the address.
     ///
     /// # Cancel safety
-    /// A future that is dropped before it is ready may have connected the socket to an address that the name resolves to.
+    /// A future that is dropped before it is ready may have connected the socket to an address that the name resolves
+    /// to.
     pub async fn connect(&self, peer: impl ToSocketAddrs) -> io::Result<()> {
         self.get_ref().connect(peer).await
     }

@@ -5,9 +5,9 @@
 //! dns --dev tap:sc0 --address 192.0.2.7/24 --listen 192.0.2.7:53 www.example=192.0.2.1
 //! ```
 //!
-//! It answers questions for the types A and AAAA, refuses classes other than IN, and answers malformed ones with FORMERR.
-//! EDNS (RFC 6891) is accepted, and its options are ignored. Messages that are no questions are not answered, so two
-//! servers cannot keep each other busy.
+//! It answers questions for the types A and AAAA, refuses classes other than IN, and answers malformed ones with
+//! FORMERR. EDNS (RFC 6891) is accepted, and its options are ignored. Messages that are no questions are not answered,
+//! so two servers cannot keep each other busy.
 
 mod common;
 

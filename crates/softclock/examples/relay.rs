@@ -5,8 +5,8 @@
 //! relay --dev tap:sc0 --address 192.0.2.7/24 --listen 192.0.2.7:5201 --upstream 127.0.0.1:5201
 //! ```
 //!
-//! With `--dev`, clients connect to a network stack of this process, and the server is reached by that stack if it has a
-//! route there, else by the kernel: a server on the kernel's sockets becomes one on the stack.
+//! With `--dev`, clients connect to a network stack of this process, and the server is reached by that stack if it has
+//! a route there, else by the kernel: a server on the kernel's sockets becomes one on the stack.
 //!
 //! At most [`MOST_CONNECTIONS`] connections are relayed at a time; others wait to be accepted. Datagrams of at most
 //! [`MOST_FLOWS`] clients are: a further one takes the place of the one that has not sent for the longest time.
@@ -158,8 +158,8 @@ impl Flow {
     }
 }
 
-/// A socket that is connected to the server, by the kernel. An unspecified address would be the stack's, so the kernel is
-/// asked for the one from which it reaches the server.
+/// A socket that is connected to the server, by the kernel. An unspecified address would be the stack's, so the kernel
+/// is asked for the one from which it reaches the server.
 fn connected(upstream: SocketAddr) -> io::Result<UdpSocket> {
     let unspecified = match upstream {
         SocketAddr::V4(_) => "0.0.0.0:0",

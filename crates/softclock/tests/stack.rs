@@ -174,7 +174,8 @@ fn a_deleted_interface_ends_the_stack() {
     });
 }
 
-/// A datagram that had arrived before the socket of another thread was connected to someone else is dropped and counted.
+/// A datagram that had arrived before the socket of another thread was connected to someone else is dropped and
+/// counted.
 #[test]
 fn what_a_stranger_sent_before_the_connection_is_counted() {
     let (_, options) = options("scstr");
@@ -230,8 +231,8 @@ fn a_neighbor_that_does_not_answer_is_given_up() {
     });
 }
 
-/// A datagram that the host sends to all hosts on the link reaches a socket of the thread that opened the stack, and one of
-/// another thread.
+/// A datagram that the host sends to all hosts on the link reaches a socket of the thread that opened the stack, and
+/// one of another thread.
 #[test]
 fn a_datagram_to_a_group_reaches_the_sockets_of_all_threads() {
     let namespace = softclock_testing::namespace_for_taps!();

@@ -2,8 +2,8 @@
 //! arrivals are.
 //!
 //! str0m makes no system call and reads no clock: its calls take the time and received datagrams, and return datagrams
-//! to send and the time of its next timer. A soft timer ends the wait for either that time or the next frame, whichever is
-//! first.
+//! to send and the time of its next timer. A soft timer ends the wait for either that time or the next frame, whichever
+//! is first.
 
 #![forbid(unsafe_code)]
 

@@ -57,8 +57,8 @@ pub(crate) struct BridgeOptions {
     #[arg(long, value_name = "TIME", default_value = "0", value_parser = time)]
     pub(crate) tolerance: Duration,
 
-    /// Share of a processor that the bridge may spin to send frames on time; with 0, frames leave later by the time of a
-    /// wake-up, at half of the processor time [default: pace 0, wan 5]
+    /// Share of a processor that the bridge may spin to send frames on time; with 0, frames leave later by the time of
+    /// a wake-up, at half of the processor time [default: pace 0, wan 5]
     #[arg(long, value_name = "PERCENT", allow_negative_numbers = true, value_parser = percent)]
     spin_cap: Option<f64>,
 

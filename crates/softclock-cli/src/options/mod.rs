@@ -1,5 +1,5 @@
-//! The options that commands share, with a file for each group: those of `softclock serve` and `softclock proxy`, and of
-//! commands with a network stack.
+//! The options that commands share, with a file for each group: those of `softclock serve` and `softclock proxy`, and
+//! of commands with a network stack.
 
 mod content;
 mod limits;

@@ -20,8 +20,9 @@ pub(crate) struct StackArgs {
     #[arg(long, value_name = "IF")]
     pub(crate) dev: Option<String>,
 
-    /// Address of the stack with its prefix, such as 192.0.2.7/24 or 2001:db8::7/64; may be repeated. Or host: the stack
-    /// takes its ports at the addresses that the host has on the interface, by AF_XDP, and the host keeps all others
+    /// Address of the stack with its prefix, such as 192.0.2.7/24 or 2001:db8::7/64; may be repeated. Or host: the
+    /// stack takes its ports at the addresses that the host has on the interface, by AF_XDP, and the host keeps all
+    /// others
     #[arg(long, value_name = "A/PREFIX|host", requires = "dev", value_parser = address)]
     pub(crate) address: Vec<StackAddress>,
 

@@ -154,8 +154,8 @@ impl V6 {
         }
     }
 
-    /// The packet with an extension header of `content` in front of its payload, whose type is `kind`. `content` is what
-    /// follows the header's length.
+    /// The packet with an extension header of `content` in front of its payload, whose type is `kind`. `content` is
+    /// what follows the header's length.
     pub(crate) fn behind(mut self, kind: u8, content: &[u8]) -> Self {
         assert!((content.len() + 2).is_multiple_of(8), "whole units");
         let units = ((content.len() + 2) / 8 - 1) as u8;

@@ -397,8 +397,8 @@ fn assert_counted(summary: &Value) {
     assert_eq!(summary["address_conflicts"], 0);
 }
 
-/// Checks that each frame of the device has one verdict, and returns those of the kinds `channel`, `control`, `fragment`
-/// and `drop`.
+/// Checks that each frame of the device has one verdict, and returns those of the kinds `channel`, `control`,
+/// `fragment` and `drop`.
 fn verdicts(summary: &Value) -> [u64; 4] {
     let of = |name| summary["verdicts"][name].as_u64().expect("a count");
     let verdicts = ["channel", "control", "fragment", "drop"].map(of);
@@ -469,7 +469,8 @@ fn none_is_counted_twice_by_af_xdp() {
     }
 }
 
-/// Packets that look odd and are right are answered: options, extension headers, atomic fragments, no checksum, padding.
+/// Packets that look odd and are right are answered: options, extension headers, atomic fragments, no checksum,
+/// padding.
 #[test]
 fn odd_packets_are_answered() {
     let lab = lab!(Carrier::Packet);

@@ -1,6 +1,6 @@
 //! Two network namespaces with a link between them: [server] `host` (10.78.0.2; the program's stack: 10.78.0.7) --
-//! `client` (10.78.0.1). With a TAP device there is only one namespace: the device's other end is the client. A path has a
-//! third namespace in the middle, in which `softclock wan` connects two links.
+//! `client` (10.78.0.1). With a TAP device there is only one namespace: the device's other end is the client. A path
+//! has a third namespace in the middle, in which `softclock wan` connects two links.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};

@@ -1,5 +1,5 @@
-//! Paths that lose, delay, reorder, repeat and damage packets, and links of other lengths of packets. The bytes are right,
-//! and no connection is reset.
+//! Paths that lose, delay, reorder, repeat and damage packets, and links of other lengths of packets. The bytes are
+//! right, and no connection is reset.
 
 use std::fs;
 
@@ -109,7 +109,8 @@ fn long_and_narrow_paths_are_filled() {
     }
 }
 
-/// A token bucket at the client, in both directions, drops what comes too fast, without a queue that would slow it down.
+/// A token bucket at the client, in both directions, drops what comes too fast, without a queue that would slow it
+/// down.
 #[test]
 fn policers_are_survived() {
     softclock_testing::require!("tshark", "nft", "wrk", "h2load");

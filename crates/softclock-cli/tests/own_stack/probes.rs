@@ -73,8 +73,8 @@ fn nmap_finds_a_web_server() {
     }
 }
 
-/// During each flood a client of the same port gets its file, and memory is bounded. The flood has an address of its own, as
-/// it uses all ports: a SYN with the client's own address and port would be one of the client's.
+/// During each flood a client of the same port gets its file, and memory is bounded. The flood has an address of its
+/// own, as it uses all ports: a SYN with the client's own address and port would be one of the client's.
 #[test]
 fn floods_are_survived() {
     require!("hping3");

@@ -41,8 +41,8 @@ fn wireshark_does_not_object() {
     }
 }
 
-/// Asserts that Wireshark has no warnings and errors about a capture of the lab but those that its path explains, and that
-/// the stack sent no reset. Its notes, such as those about retransmissions, are no objections.
+/// Asserts that Wireshark has no warnings and errors about a capture of the lab but those that its path explains, and
+/// that the stack sent no reset. Its notes, such as those about retransmissions, are no objections.
 pub(crate) fn assert_no_objection(lab: &Lab, capture: &str, judge: Judge, name: &str) {
     let path = lab.path(capture).display().to_string();
     let packets = listed(&path, &format!("_ws.expert.severity >= {WARNING}"));
@@ -86,8 +86,8 @@ pub(crate) fn assert_announced(lab: &Lab, capture: &str, bytes: u16, name: &str)
 /// Whether the path or the client explains an objection.
 fn is_explained(judge: Judge, source: &str, message: &str) -> bool {
     let is_one_of = |parts: &[&str]| parts.iter().any(|part| message.starts_with(part));
-    // A receiver that is slower than its sender is flow control. Either end probes for a lost tail when the other is late
-    // on a machine under load, and reports the copy.
+    // A receiver that is slower than its sender is flow control. Either end probes for a lost tail when the other is
+    // late on a machine under load, and reports the copy.
     let by_either = ["TCP window specified", "TCP Zero Window", "D-SACK Sequence"];
     // What a sender repeats after a loss. Resets are looked at apart.
     let by_path = [
@@ -111,8 +111,8 @@ fn is_explained(judge: Judge, source: &str, message: &str) -> bool {
         || is_clients && (judge == Judge::Damaged || is_one_of(&by_client))
 }
 
-/// The packets that a filter selects: the sender, the severities and messages of Wireshark's remarks, the number, and the
-/// port.
+/// The packets that a filter selects: the sender, the severities and messages of Wireshark's remarks, the number, and
+/// the port.
 fn listed(path: &str, filter: &str) -> Vec<[String; 5]> {
     let mut command = Command::new("tshark");
     command.args(["-n", "-r", path, "-Y", filter, "-T", "fields"]);

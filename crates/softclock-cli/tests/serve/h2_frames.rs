@@ -116,8 +116,8 @@ impl Http2 {
         }
     }
 
-    /// Whether the server ends the connection within so many bytes of these frames; `frames` gets the number of the turn.
-    /// A server that takes nothing for long does not end it.
+    /// Whether the server ends the connection within so many bytes of these frames; `frames` gets the number of the
+    /// turn. A server that takes nothing for long does not end it.
     pub(crate) fn ends_within(
         &mut self,
         max: usize,

@@ -182,8 +182,8 @@ impl RateClock {
     ///
     /// If all that were due are sent, the burst rate counts from when the last of them was allowed, but from no more
     /// than half of the transmission's minimum interval ago: the next one follows after the other half at least. So a
-    /// timer that is late each time by less than that does not lower the average rate, however close the burst rate is to
-    /// the target.
+    /// timer that is late each time by less than that does not lower the average rate, however close the burst rate is
+    /// to the target.
     ///
     /// # Example
     /// ```

@@ -1,7 +1,7 @@
 //! Closes an HTTP/1 connection: sends a last response if one is due, and lets it reach the client.
 //!
-//! A client whose upload is refused must not see a broken connection in place of the 405. So when more input may arrive,
-//! this module first shuts down the sending side, and then reads and discards input for a while ([`Linger`]).
+//! A client whose upload is refused must not see a broken connection in place of the 405. So when more input may
+//! arrive, this module first shuts down the sending side, and then reads and discards input for a while ([`Linger`]).
 
 use std::future::poll_fn;
 use std::io;

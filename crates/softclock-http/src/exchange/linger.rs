@@ -1,7 +1,7 @@
 //! The wait between the end of the output and the close of a socket, in which input is discarded.
 //!
-//! Closing a socket with unread data resets the connection, and so does data that arrives later. The client's kernel may
-//! then discard the end of the output, such as a response that explains the close (RFC 9112, section 9.6).
+//! Closing a socket with unread data resets the connection, and so does data that arrives later. The client's kernel
+//! may then discard the end of the output, such as a response that explains the close (RFC 9112, section 9.6).
 
 use std::task::{Context, Poll};
 use std::time::Duration;

@@ -150,9 +150,9 @@ impl Control {
     /// Addresses on which listening fails, and contradictory settings.
     ///
     /// # Cancel safety
-    /// If the future is dropped, some threads may keep the previous settings and listeners, and new addresses of metrics
-    /// are not served. Run it to its end, such as in a task of its own; it ends within about a second unless a thread
-    /// hangs.
+    /// If the future is dropped, some threads may keep the previous settings and listeners, and new addresses of
+    /// metrics are not served. Run it to its end, such as in a task of its own; it ends within about a second unless a
+    /// thread hangs.
     pub async fn apply(&self, settings: Settings) -> Result<(), StartError> {
         let changes = self.prepare(settings.checked()?)?;
         let (made, all_made) = async_channel::bounded(1);

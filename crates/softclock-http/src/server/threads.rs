@@ -95,8 +95,8 @@ impl Builder {
     }
 
     /// Gives the server a network stack of its own. Addresses to listen on that are the stack's, or unspecified, are
-    /// served by the stack, and so are connections to upstreams that it has a route to; all others are the kernel's. The
-    /// number of threads is that of [`threads`](Self::threads), among which the hash of a connection chooses.
+    /// served by the stack, and so are connections to upstreams that it has a route to; all others are the kernel's.
+    /// The number of threads is that of [`threads`](Self::threads), among which the hash of a connection chooses.
     #[must_use]
     pub fn stack(self, options: StackOptions) -> Self {
         Self {

@@ -122,8 +122,8 @@ fn holder(address: &SocketAddrUnix) -> Option<u32> {
     peer_of(&socket)
 }
 
-/// The id of the process that listens at the other end of a connection (SO_PEERCRED, unix(7)). `None` if it is in another
-/// process namespace.
+/// The id of the process that listens at the other end of a connection (SO_PEERCRED, unix(7)). `None` if it is in
+/// another process namespace.
 fn peer_of(socket: &OwnedFd) -> Option<u32> {
     let mut peer = libc::ucred {
         pid: 0,

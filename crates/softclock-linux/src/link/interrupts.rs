@@ -54,18 +54,19 @@ impl InterruptDelay {
 
 /// A delay of a link's interrupts, undone on drop: the settings are then as they were before.
 ///
-/// Uses netlink for each of the link's receive queues (Linux 6.13), or `/sys` for all queues of the link. If the process
-/// ends without dropping this, even if killed, a child process undoes the settings at once. The child does nothing else:
-/// it has no open files but those, and ignores signals but SIGKILL and SIGSTOP. Where it is killed together with the
-/// process, as in a container or cgroup, the settings stay; reset them as root to the kernel's defaults:
+/// Uses netlink for each of the link's receive queues (Linux 6.13), or `/sys` for all queues of the link. If the
+/// process ends without dropping this, even if killed, a child process undoes the settings at once. The child does
+/// nothing else: it has no open files but those, and ignores signals but SIGKILL and SIGSTOP. Where it is killed
+/// together with the process, as in a container or cgroup, the settings stay; reset them as root to the kernel's
+/// defaults:
 ///
 /// ```console
 /// # echo 0 > /sys/class/net/eth0/napi_defer_hard_irqs
 /// # echo 0 > /sys/class/net/eth0/gro_flush_timeout
 /// ```
 ///
-/// The child's copy-on-write pages keep the memory of this moment alive, so set delays before the process grows. Changes
-/// that another program makes meanwhile are overwritten at the end.
+/// The child's copy-on-write pages keep the memory of this moment alive, so set delays before the process grows.
+/// Changes that another program makes meanwhile are overwritten at the end.
 ///
 /// ```no_run
 /// use std::time::Duration;

@@ -72,8 +72,8 @@ impl LinkMonitor {
         })
     }
 
-    /// Passes the changes of the link in the next message of the kernel to `on_change`. There are none if the message is
-    /// about another link.
+    /// Passes the changes of the link in the next message of the kernel to `on_change`. There are none if the message
+    /// is about another link.
     ///
     /// # Errors
     /// `WouldBlock` if there is no message. After `ENOBUFS`, messages were lost: look at [`Link::exists`] and

@@ -143,8 +143,8 @@ impl XdpSocket {
         Self::open_in(&memory, link, settings)
     }
 
-    /// Opens a link, with a share of this memory. Blocks for up to 1 s a queue, and 1 s more, if the link is busy, since the kernel frees
-    /// the queue of a closed socket only a little later.
+    /// Opens a link, with a share of this memory. Blocks for up to 1 s a queue, and 1 s more, if the link is busy,
+    /// since the kernel frees the queue of a closed socket only a little later.
     ///
     /// # Errors
     /// See [`XdpError`]. After an error the link is unchanged, and the share is used up.

@@ -39,8 +39,8 @@ impl AheadTimer {
         }))
     }
 
-    /// Prepares for a wait from `now` until `end`, and for the one after it. Returns whether that has taken a system call,
-    /// as it does if the waits are regular.
+    /// Prepares for a wait from `now` until `end`, and for the one after it. Returns whether that has taken a system
+    /// call, as it does if the waits are regular.
     pub fn before_wait(&mut self, now: Instant, end: Instant) -> bool {
         let Some(next) = self.rhythm.on_wait(end) else {
             return false;

@@ -177,7 +177,8 @@ impl Poller {
     /// # Errors
     /// The same as for [`add`](Self::add).
     pub fn add_for_reading(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
-        // An edge tells of data and of the end that came with it, or else a reader that takes all data waits for the end.
+        // An edge tells of data and of the end that came with it, or else a reader that takes all data waits for the
+        // end.
         let interest = Readiness::READABLE | Readiness::READ_CLOSED;
         each!(&mut self.backend, poller => poller.add(fd, token, interest))
     }

@@ -82,8 +82,8 @@ pub fn send(fd: BorrowedFd<'_>, datagram: &[u8]) -> io::Result<usize> {
 /// Sends to `peer`, or to the connected peer if it is `None`. Returns the number of bytes sent, which is all of them.
 ///
 /// Fails with EMSGSIZE (EINVAL in older kernels) if segments exceed the path's MTU; with EINVAL or `Unsupported` if the
-/// kernel is older than 4.18; and with EIO if the device cannot compute checksums. Check with [`is_without_segments`], and
-/// send single datagrams then.
+/// kernel is older than 4.18; and with EIO if the device cannot compute checksums. Check with [`is_without_segments`],
+/// and send single datagrams then.
 pub fn send_segments(
     fd: BorrowedFd<'_>,
     bytes: &[u8],
@@ -130,8 +130,8 @@ pub fn is_without_segments(error: &io::Error) -> bool {
     exceeds_mtu(error) || is_one_of(error, &errors)
 }
 
-/// Returns whether [`send_segments`] may have failed because segments exceed the path's MTU. Shorter datagrams, and those
-/// to other peers, can still be joined.
+/// Returns whether [`send_segments`] may have failed because segments exceed the path's MTU. Shorter datagrams, and
+/// those to other peers, can still be joined.
 pub fn exceeds_mtu(error: &io::Error) -> bool {
     is_one_of(error, &[libc::EMSGSIZE, libc::EINVAL])
 }

@@ -1,13 +1,13 @@
 //! Streams between a stack of softclock and another, over a bad path: smoltcp in virtual time, the kernel in real time.
 //!
 //! A seed chooses which stack opens the connections, the settings of both, the path, and owners that write and read
-//! pieces of all sizes, and close, or reset, at different times. Checked are: each byte arrives once and in order,
-//! the end of each stream is seen, no connection fails unless an owner resets it, all ends in bounded time and segments,
+//! pieces of all sizes, and close, or reset, at different times. Checked are: each byte arrives once and in order, the
+//! end of each stream is seen, no connection fails unless an owner resets it, all ends in bounded time and segments,
 //! and neither stack keeps a connection.
 //!
 //! `SOFTCLOCK_PEERS_SEED=7 cargo test -p softclock-model --test peers smoltcp` runs one seed and prints its segments;
-//! `SOFTCLOCK_PEERS_SEEDS=5000` runs as many, from `SOFTCLOCK_PEERS_FIRST` on. The same holds for `kernel`, where a seed
-//! does not decide all: the kernel has times and numbers of its own.
+//! `SOFTCLOCK_PEERS_SEEDS=5000` runs as many, from `SOFTCLOCK_PEERS_FIRST` on. The same holds for `kernel`, where a
+//! seed does not decide all: the kernel has times and numbers of its own.
 
 mod kernel;
 mod neighbors;

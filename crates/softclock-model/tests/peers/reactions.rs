@@ -100,8 +100,8 @@ impl Plan {
         Self { opens, steps }
     }
 
-    /// Panics if the reactions differ, but for deliberate differences (docs/decisions/tcp.md): where the kernel gives up
-    /// a connection that softclock keeps, the comparison ends.
+    /// Panics if the reactions differ, but for deliberate differences (docs/decisions/tcp.md): where the kernel gives
+    /// up a connection that softclock keeps, the comparison ends.
     pub(crate) fn compare(&self, ours: &[Reaction], kernel: &[Reaction]) {
         assert_eq!(ours.len(), kernel.len());
         let (mut had_end, mut has_gap) = (false, false);
@@ -231,7 +231,8 @@ impl Template {
     }
 }
 
-/// A difference of sequence numbers: mostly none, or small but at least `least`, or so large that no window has room for it.
+/// A difference of sequence numbers: mostly none, or small but at least `least`, or so large that no window has room
+/// for it.
 fn offset(random: &mut Random, least: u64) -> u32 {
     let difference = match random.within(0..=99) {
         0..=59 => 0,
@@ -500,7 +501,8 @@ impl Remote {
             } else {
                 self.initial.unwrap_or(UNKNOWN)
             };
-            // Without an acknowledgment to take the number from, that of the reset is 0, and its own acknowledgment counts.
+            // Without an acknowledgment to take the number from, that of the reset is 0, and its own acknowledgment
+            // counts.
             let counts = sequence == Seq(0) && flags.contains(Flags::ACK);
             reaction.resets.push(Reset {
                 sequence: sequence.0.wrapping_sub(from.0),

@@ -1,8 +1,8 @@
 //! The connection between the host and the remote end, as both the script and the wire number it.
 //!
 //! The remote end's sequence numbers are the script's. The host chooses its initial sequence number itself, and the
-//! script's numbers are relative to it: the first SYN of the host tells by how much they differ. The same holds for time
-//! stamps, whose values are taken from the packets that matched the script's.
+//! script's numbers are relative to it: the first SYN of the host tells by how much they differ. The same holds for
+//! time stamps, whose values are taken from the packets that matched the script's.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

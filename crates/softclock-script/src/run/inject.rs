@@ -94,8 +94,8 @@ impl<H: Host> Runner<'_, H> {
         }
     }
 
-    /// A message of ICMP that quotes the beginning of a packet of the host: the header of IP, and eight bytes, the least
-    /// that RFC 792 demands.
+    /// A message of ICMP that quotes the beginning of a packet of the host: the header of IP, and eight bytes, the
+    /// least that RFC 792 demands.
     fn icmp(&mut self, packet: &PacketSpec, message: &IcmpSpec) -> Result<Vec<u8>, Stop> {
         let is_v6 = self.is_v6();
         let Some(numbers) = message.numbers(is_v6) else {

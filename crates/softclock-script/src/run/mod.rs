@@ -1,8 +1,8 @@
 //! Runs a script: makes its calls, delivers its packets, and compares what the host does.
 //!
-//! Events run in order. Before a call, a command or a packet to the host, virtual time advances to the event's time, and
-//! the host's timers fire on the way. A packet of the host is compared with the next expected one; its time may differ by
-//! the tolerance of the script. Relative times count from the event before, as it really happened.
+//! Events run in order. Before a call, a command or a packet to the host, virtual time advances to the event's time,
+//! and the host's timers fire on the way. A packet of the host is compared with the next expected one; its time may
+//! differ by the tolerance of the script. Relative times count from the event before, as it really happened.
 //!
 //! | file | contents |
 //! |---|---|

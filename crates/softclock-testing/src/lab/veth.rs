@@ -35,8 +35,8 @@ impl VethPair {
         let add = format!("link add name {a} {queues} type veth peer name {b} {queues}");
         let is_added = ip(&add);
         for end in [&a, &b].into_iter().filter(|_| is_added) {
-            // Without link-local addresses the kernel sends no frames of its own, which tests would count. Fails without
-            // IPv6, which is as good.
+            // Without link-local addresses the kernel sends no frames of its own, which tests would count. Fails
+            // without IPv6, which is as good.
             ip(&format!("link set {end} addrgenmode none"));
         }
         match is_added && ip(&format!("link set {a} up")) && ip(&format!("link set {b} up")) {

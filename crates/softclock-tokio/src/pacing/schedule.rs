@@ -10,8 +10,8 @@ use super::Pace;
 /// The schedule of one paced sender.
 ///
 /// A transmission is one datagram of full size, or several where the rate is high. A sender that is late sends up to a
-/// burst of datagrams at once, and catches up at 17/16 of the rate. At 90 % of a bottleneck's rate this is less than the
-/// bottleneck's, so that its queue empties again meanwhile.
+/// burst of datagrams at once, and catches up at 17/16 of the rate. At 90 % of a bottleneck's rate this is less than
+/// the bottleneck's, so that its queue empties again meanwhile.
 #[derive(Debug)]
 pub(super) struct Schedule {
     plan: Plan,

@@ -37,8 +37,8 @@ pub trait Outlet: Send + Sync + 'static {
 ///
 /// Datagrams wait in a bounded queue, and the [timer thread](Timers) sends them when they are due. A call that hands
 /// datagrams over sends those that are due by then itself: it is a trigger state (*Soft Timers*, section 3), so a busy
-/// thread does not wait for the timer thread to get a processor. If the socket takes none, the sender tries again every 200 us,
-/// and drops datagrams that it could not send for a second.
+/// thread does not wait for the timer thread to get a processor. If the socket takes none, the sender tries again every
+/// 200 us, and drops datagrams that it could not send for a second.
 ///
 /// Datagrams in the queue are sent even if the handle is dropped meanwhile, as those in the buffer of a kernel's socket
 /// are. [`poll_flushed`](Self::poll_flushed) waits for them.
@@ -231,8 +231,8 @@ impl<O: Outlet> PacedSender<O> {
         }
     }
 
-    /// Sends the datagrams that are due, and sets the timer if datagrams are left. Called by the one thread that has set
-    /// `is_running` or has cancelled the timer, and by the timer.
+    /// Sends the datagrams that are due, and sets the timer if datagrams are left. Called by the one thread that has
+    /// set `is_running` or has cancelled the timer, and by the timer.
     fn send_due(self: &Arc<Self>) {
         let mut allowance = Allowance::default();
         loop {
@@ -292,7 +292,8 @@ impl<O: Outlet> PacedSender<O> {
         }
     }
 
-    /// Calls the outlet with the rest of a group of `bytes`. If it panics, the timer goes on with the datagrams that wait.
+    /// Calls the outlet with the rest of a group of `bytes`. If it panics, the timer goes on with the datagrams that
+    /// wait.
     fn call(
         self: &Arc<Self>,
         at: Instant,
@@ -409,8 +410,8 @@ impl<F: Clone + PartialEq> State<F> {
         self.error = Some(error);
     }
 
-    /// Counts datagrams for the rate: those that were sent, and those that failed, so that a socket that always fails does
-    /// not empty the queue at once.
+    /// Counts datagrams for the rate: those that were sent, and those that failed, so that a socket that always fails
+    /// does not empty the queue at once.
     fn charge(&mut self, at: Instant, bytes: usize, segment_bytes: usize) {
         if let Some(schedule) = &mut self.schedule {
             schedule.on_sent(at, bytes, count(bytes, segment_bytes));

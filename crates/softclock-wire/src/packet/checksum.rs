@@ -13,8 +13,8 @@ use super::{Headers, IPV4, IPV6, PartialChecksum, TCP, UDP, u16_at};
 /// assert_eq!(ones_complement_sum(&bytes), 0xddf2);
 /// ```
 pub fn ones_complement_sum(bytes: &[u8]) -> u16 {
-    // Adds 32-bit words, which gives the same sum modulo 2^16 - 1, in the machine's order of bytes, which gives the same
-    // sum but for the order of its own bytes (RFC 1071, section 2). Separate lanes become vector instructions.
+    // Adds 32-bit words, which gives the same sum modulo 2^16 - 1, in the machine's order of bytes, which gives the
+    // same sum but for the order of its own bytes (RFC 1071, section 2). Separate lanes become vector instructions.
     let word =
         |chunk: &[u8]| u64::from(u32::from_ne_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]));
     let mut blocks = bytes.chunks_exact(4 * LANES);
@@ -43,8 +43,8 @@ pub(super) fn replaced(sum: u16, old: u16, new: u16) -> u16 {
 /// Completes a checksum whose field holds the sum of the pseudo-header. Returns false, and changes nothing, if the
 /// field is outside the frame.
 ///
-/// Writes a checksum of zero as 0xffff for UDP, where 0 means that there is none (RFC 768); in ones' complement these are
-/// the same number.
+/// Writes a checksum of zero as 0xffff for UDP, where 0 means that there is none (RFC 768); in ones' complement these
+/// are the same number.
 pub fn complete_checksum(frame: &mut [u8], checksum: PartialChecksum) -> bool {
     let start = usize::from(checksum.start);
     let field = start + usize::from(checksum.offset);

@@ -26,9 +26,9 @@ pub fn timeout_ms(limit: Option<Duration>) -> i32 {
 /// A descriptor that ends the waits of a loop on time, for a loop with timeouts that are too coarse or out of reach.
 ///
 /// Register it with the loop for reading, level- or edge-triggered. Before each wait, [`limit`](Self::limit) sets it.
-/// It need not be read: its event only ends the wait. It costs a reading of the clock a wait, and a system call if the wait
-/// ends at another time than the one before, or has no end of its own after one that had: below 1 us, and up to 10 us in
-/// a virtual machine.
+/// It need not be read: its event only ends the wait. It costs a reading of the clock a wait, and a system call if the
+/// wait ends at another time than the one before, or has no end of its own after one that had: below 1 us, and up to 10
+/// us in a virtual machine.
 ///
 /// # Example
 /// ```
@@ -73,10 +73,9 @@ impl WakeTimer {
         })
     }
 
-    /// Sets the timer for a wait of at most this length, as
-    /// [`LoopTimers::before_wait`](super::LoopTimers::before_wait) returns it. Returns the limit to pass to the wait
-    /// itself: zero if it must not block, and otherwise `None`, since the timer ends it. The wait may end sooner, by up to
-    /// 1/16 of its length, and after a year at the latest.
+    /// Sets the timer for a wait of at most this length, as [`LoopTimers::before_wait`](super::LoopTimers::before_wait)
+    /// returns it. Returns the limit to pass to the wait itself: zero if it must not block, and otherwise `None`, since
+    /// the timer ends it. The wait may end sooner, by up to 1/16 of its length, and after a year at the latest.
     pub fn limit(&mut self, wait: Option<Duration>) -> Option<Duration> {
         match wait {
             // Waits that follow each other often end for the same event.

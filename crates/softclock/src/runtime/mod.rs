@@ -252,10 +252,10 @@ impl Builder {
     /// paced stream. The default is not to.
     ///
     /// In a virtual machine, programming the processor's timer takes several microseconds, and a thread that sends at
-    /// regular distances does it twice for each wait. With this, a timer is kept pending for the wait after the next one,
-    /// so that the interrupt that ends a wait programs the time of the next
-    /// ([`AheadTimer`](softclock_linux::readiness::AheadTimer)). It costs two descriptors and a system call a wait, does
-    /// nothing where programming is fast, and gains little for a thread that spins.
+    /// regular distances does it twice for each wait. With this, a timer is kept pending for the wait after the next
+    /// one, so that the interrupt that ends a wait programs the time of the next
+    /// ([`AheadTimer`](softclock_linux::readiness::AheadTimer)). It costs two descriptors and a system call a wait,
+    /// does nothing where programming is fast, and gains little for a thread that spins.
     #[must_use]
     pub fn regular_waits(mut self, on: bool) -> Self {
         self.has_regular_waits = on;

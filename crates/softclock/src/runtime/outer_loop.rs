@@ -60,8 +60,8 @@ impl Inner {
     /// Takes a turn of at most this time, after a wait of the outer loop.
     pub(super) fn turn_within(&self, longest: Option<Duration>) {
         self.end_outer_wait();
-        // An outer loop by edges is not told again of the events that have ended its wait: look, however recent the last
-        // look is.
+        // An outer loop by edges is not told again of the events that have ended its wait: look, however recent the
+        // last look is.
         self.looked.set(Instant::ORIGIN);
         let until = longest.map(|longest| self.clock.now() + longest);
         self.turn(until);

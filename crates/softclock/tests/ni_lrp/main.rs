@@ -1,5 +1,5 @@
-//! Sockets whose frames the XDP program demultiplexes, with a peer on the kernel's stack across a link. What all carriers
-//! have in common is in `tests/sockets`.
+//! Sockets whose frames the XDP program demultiplexes, with a peer on the kernel's stack across a link. What all
+//! carriers have in common is in `tests/sockets`.
 
 mod streams;
 
@@ -451,8 +451,8 @@ fn in_another_thread<R: Send + 'static>(
     })
 }
 
-/// Once the peer knows the link address, datagrams reach a socket of another thread while the thread that opened the stack
-/// does nothing at all.
+/// Once the peer knows the link address, datagrams reach a socket of another thread while the thread that opened the
+/// stack does nothing at all.
 #[test]
 fn another_thread_receives_from_a_ring_of_its_own() {
     let lab = lab!();

@@ -1,6 +1,6 @@
 //! Two network namespaces with a link between them: [server] `host` (10.78.0.2; the stack of the example: 10.78.0.7 and
-//! fd78::7) -- `client` (10.78.0.1, fd78::1). With a TAP device there is only one namespace: the device's other end is the
-//! client.
+//! fd78::7) -- `client` (10.78.0.1, fd78::1). With a TAP device there is only one namespace: the device's other end is
+//! the client.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};

@@ -3,8 +3,8 @@
 //!
 //! A program is a process of its own. It sleeps as an [`Order`] says and prints a [`Finding`], as the
 //! [sleepers](super::sleepers) do, but its load is inside: pairs of sockets, one of each pair always readable, whose
-//! messages take 5 to 20 us of work each. So its loop is never idle. The programs in C are in `peers/timers*`, and those
-//! on tokio are a hidden subcommand of this program.
+//! messages take 5 to 20 us of work each. So its loop is never idle. The programs in C are in `peers/timers*`, and
+//! those on tokio are a hidden subcommand of this program.
 //!
 //! - `tokio`: the programs on tokio.
 

@@ -109,8 +109,8 @@ pub struct Paced {
 pub type Words = (PathBuf, Vec<OsString>);
 
 impl Sender {
-    /// Returns the process of the sender, with the settings of its socket if that is paced. `programs` holds those in other
-    /// languages.
+    /// Returns the process of the sender, with the settings of its socket if that is paced. `programs` holds those in
+    /// other languages.
     ///
     /// # Errors
     /// The sender's program is not among `programs`.

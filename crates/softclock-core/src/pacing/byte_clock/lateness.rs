@@ -458,8 +458,8 @@ fn idleness_is_not_lateness() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
-    /// Holds for any lateness of the caller, at gaps above 7.2 us. At shorter ones a ninth may wait: with waits of 50 us,
-    /// at 785 Mbit/s and 700 bytes.
+    /// Holds for any lateness of the caller, at gaps above 7.2 us. At shorter ones a ninth may wait: with waits of 50
+    /// us, at 785 Mbit/s and 700 bytes.
     #[test]
     fn at_most_eight_wait(
         late in any_late(),

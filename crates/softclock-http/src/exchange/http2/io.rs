@@ -179,8 +179,9 @@ impl AsyncWrite for Watched {
         self.watch(flushed, |()| 0, cx)
     }
 
-    /// Ready when the kernel has taken all output, and the client has closed its side, or had time to read a GOAWAY that
-    /// explains the end. Until then a paced connection keeps its descriptor, and counts against the limit of connections.
+    /// Ready when the kernel has taken all output, and the client has closed its side, or had time to read a GOAWAY
+    /// that explains the end. Until then a paced connection keeps its descriptor, and counts against the limit of
+    /// connections.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if this.linger.is_none() {

@@ -2,8 +2,8 @@
 
 use super::{DropReason, LinkAddress, Message, Operation};
 
-/// Takes `bytes` as the payload of a frame, as it is and as one about IPv4 over Ethernet. Checks that a message is written
-/// as it was read, that no other host can be taken for a group, and that the reply to it is a message, too.
+/// Takes `bytes` as the payload of a frame, as it is and as one about IPv4 over Ethernet. Checks that a message is
+/// written as it was read, that no other host can be taken for a group, and that the reply to it is a message, too.
 pub(crate) fn check(bytes: &[u8]) {
     check_message(bytes);
     if let Some((head, rest)) = bytes.split_first_chunk::<8>() {

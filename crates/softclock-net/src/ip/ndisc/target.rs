@@ -8,8 +8,8 @@ use super::{
     request_addresses, write_advertisement, write_solicitation,
 };
 
-/// Takes the input as two addresses and a message from its type on. Checks the message between these addresses, and between
-/// those of hosts, of a search for duplicates, and of IPv4.
+/// Takes the input as two addresses and a message from its type on. Checks the message between these addresses, and
+/// between those of hosts, of a search for duplicates, and of IPv4.
 pub(crate) fn check(input: &[u8]) {
     let Some((ends, message)) = input.split_first_chunk::<32>() else {
         check_hosts(input);

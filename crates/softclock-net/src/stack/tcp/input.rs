@@ -276,9 +276,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Ends a connection: frees its flow, or puts it into TIME-WAIT, and gives its channel back. Segments in the channel
-    /// are demultiplexed again: behind the last acknowledgment there may be the SYN of the next connection, and others
-    /// are answered by a reset.
+    /// Ends a connection: frees its flow, or puts it into TIME-WAIT, and gives its channel back. Segments in the
+    /// channel are demultiplexed again: behind the last acknowledgment there may be the SYN of the next connection, and
+    /// others are answered by a reset.
     fn tcp_end(&mut self, now: Instant, id: SlotId) {
         // The last acknowledgment leaves before the flow belongs to others.
         self.tcp_flush(now, id);

@@ -86,8 +86,8 @@ impl Default for TcpSettings {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct TcpListenSettings {
-    /// Half-open connections, cookies, retransmission of SYN-ACKs; those of the stack unless given. Offer, MTU, window and
-    /// `requires_timestamps` follow from the settings of connections.
+    /// Half-open connections, cookies, retransmission of SYN-ACKs; those of the stack unless given. Offer, MTU, window
+    /// and `requires_timestamps` follow from the settings of connections.
     pub listen: Option<ListenSettings>,
     /// The most connections that wait to be accepted, in place of that of `listen`.
     pub backlog: Option<usize>,

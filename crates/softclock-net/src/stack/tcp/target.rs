@@ -262,9 +262,9 @@ impl World {
         }
     }
 
-    /// Sends a host a forged segment of an off-path attacker: the addresses and ports are those of a connection, and the
-    /// sequence number or the acknowledgment is outside the window. The time stamps are those of the other end, or later
-    /// ones.
+    /// Sends a host a forged segment of an off-path attacker: the addresses and ports are those of a connection, and
+    /// the sequence number or the acknowledgment is outside the window. The time stamps are those of the other end, or
+    /// later ones.
     fn forge(&mut self, to: usize, number: usize) {
         let Some(template) = self.queues[to].front().cloned() else {
             return;

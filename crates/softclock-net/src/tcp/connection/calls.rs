@@ -134,8 +134,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         self.sender().map_or(0, Sender::unacknowledged)
     }
 
-    /// Sets whether a short segment waits while another is in flight. Has no effect before the connection is open. Unlike
-    /// a change of the settings, this takes no memory.
+    /// Sets whether a short segment waits while another is in flight. Has no effect before the connection is open.
+    /// Unlike a change of the settings, this takes no memory.
     pub fn set_nagle(&mut self, has_nagle: bool) {
         if let Phase::Open(open) = &mut self.phase {
             open.sender.set_nagle(has_nagle);

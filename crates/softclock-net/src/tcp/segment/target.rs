@@ -19,8 +19,8 @@ pub(crate) fn check(bytes: &[u8]) {
     }
 }
 
-/// Parses `options` as those of a segment, after a first byte with its flags. Most segments of random bytes end in the wrong
-/// length of the header.
+/// Parses `options` as those of a segment, after a first byte with its flags. Most segments of random bytes end in the
+/// wrong length of the header.
 pub(crate) fn check_options(bytes: &[u8]) {
     let Some((flags, options)) = bytes.split_first() else {
         return;

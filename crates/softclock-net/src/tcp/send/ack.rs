@@ -98,8 +98,8 @@ impl Sender {
     }
 
     /// Compares an acknowledgment with the bytes in flight (RFC 9293, 3.10.7.4; RFC 5961, 5.2). One of bytes that were
-    /// never sent is too old even within the largest window, as in Linux since 6.7. Otherwise an off-path attacker would
-    /// need far fewer guesses during the first window.
+    /// never sent is too old even within the largest window, as in Linux since 6.7. Otherwise an off-path attacker
+    /// would need far fewer guesses during the first window.
     fn judge(&self, acknowledgment: Seq) -> AckVerdict {
         let probed = u32::from(self.flags.has_probed_window);
         if (self.next + probed).is_before(acknowledgment) {

@@ -5,8 +5,8 @@
 //! flight by a tail loss probe; and as a last resort by the retransmission timeout (RFC 6298). A needless reduction of
 //! the congestion window is taken back (RFC 3522, 3708, 5682).
 //!
-//! - `queue`: the bytes. `flight`: the state while segments are in flight. `scoreboard`: those segments; `delivery`: those
-//!   that one acknowledgment delivers.
+//! - `queue`: the bytes. `flight`: the state while segments are in flight. `scoreboard`: those segments; `delivery`:
+//!   those that one acknowledgment delivers.
 //! - `rtt`, `rack`, `tlp`: round trips, losses by time, probes. `prr`: the window during fast recovery (RFC 9937).
 //!   `pace`: the pacer.
 //! - `undo`: reductions that can be taken back.

@@ -34,11 +34,11 @@ pub struct SendSettings {
     pub maximum_timeout: Duration,
     /// The retransmission timeout before the first sample. The default is 1 s (RFC 6298, 2.1).
     pub initial_timeout: Duration,
-    /// The longest time that the peer is expected to hold back an acknowledgment (RFC 8985, 7.2). Rounded up to 10 ms, at
-    /// most 2.55 s. The default is 200 ms.
+    /// The longest time that the peer is expected to hold back an acknowledgment (RFC 8985, 7.2). Rounded up to 10 ms,
+    /// at most 2.55 s. The default is 200 ms.
     pub peer_ack_delay: Duration,
-    /// The least time before a tail loss probe (RFC 8985, 7.2), at most 255 ms. Where round trips are far below 1 ms, an
-    /// acknowledgment that waits for the peer's processor comes later than two of them. The default is 10 ms, as in
+    /// The least time before a tail loss probe (RFC 8985, 7.2), at most 255 ms. Where round trips are far below 1 ms,
+    /// an acknowledgment that waits for the peer's processor comes later than two of them. The default is 10 ms, as in
     /// FreeBSD (`rack.tlp_min`); in Linux it is two ticks of the system, 2 to 20 ms.
     pub least_probe_timeout: Duration,
     /// The timeouts in a row, without an answer, after which the connection is given up. The default is 15, as in Linux

@@ -37,7 +37,8 @@ pub struct RingReport {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RingKind {
-    /// ARP, neighbor discovery, ICMP, and other packets that are neither UDP nor TCP, or have extension headers of IPv6.
+    /// ARP, neighbor discovery, ICMP, and other packets that are neither UDP nor TCP, or have extension headers of
+    /// IPv6.
     Control,
     /// Fragments.
     Fragments,

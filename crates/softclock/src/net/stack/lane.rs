@@ -261,8 +261,8 @@ impl Lanes {
         self.queues.clear();
     }
 
-    /// The counters of the stacks of all threads without the device, and the frames of each thread, if `first` are those
-    /// of the thread with the device. Looks once at the counters of each thread, so that both agree.
+    /// The counters of the stacks of all threads without the device, and the frames of each thread, if `first` are
+    /// those of the thread with the device. Looks once at the counters of each thread, so that both agree.
     pub(super) fn counts(&self, first: ThreadFrames) -> (LaneCounts, Vec<ThreadFrames>) {
         let (mut counts, mut frames) = (self.ended.clone(), self.frames.clone());
         for lane in self.present() {
@@ -392,8 +392,8 @@ impl LaneEnd {
     /// device. Takes only frames of the same kind as the first; returns their number.
     ///
     /// # Errors
-    /// `WouldBlock` if there is no room, and `NetworkDown` if the stack has ended, or the first frame has link addresses
-    /// and the thread has no queue any more.
+    /// `WouldBlock` if there is no room, and `NetworkDown` if the stack has ended, or the first frame has link
+    /// addresses and the thread has no queue any more.
     pub(super) fn send(&self, frames: &VecDeque<Frame>) -> io::Result<usize> {
         let is_complete = frames.front().is_some_and(Frame::is_complete);
         let run = frames.iter();

@@ -12,8 +12,8 @@ use crate::net::carrier::{BUFFER, kernel_option};
 use crate::net::options::UdpOption;
 
 /// Socket options. A socket of a [stack](crate::net::stack) has the ECN field, the DSCP, the hop limits, the loop of
-/// groups and, on the thread that has opened the stack, groups; the others fail there with [`io::ErrorKind::Unsupported`].
-/// [`as_kernel_fd`](Self::as_kernel_fd) gives access to further ones of the kernel.
+/// groups and, on the thread that has opened the stack, groups; the others fail there with
+/// [`io::ErrorKind::Unsupported`]. [`as_kernel_fd`](Self::as_kernel_fd) gives access to further ones of the kernel.
 ///
 /// # Example
 /// A receiver of a group on the local link, and a sender that reaches it:

@@ -57,8 +57,8 @@ fn retransmissions_of_several_connections_share_wake_ups() {
         pair.settle();
     }
     let sent = pair.sent[0];
-    // The timeouts are a little more than 200 ms, and end in the course of 50 ms. They cross the end of a slot of 1.05 s
-    // of the wheel, which takes one wake-up to move them.
+    // The timeouts are a little more than 200 ms, and end in the course of 50 ms. They cross the end of a slot of 1.05
+    // s of the wheel, which takes one wake-up to move them.
     let wakes = wake_ups(&mut pair, 0, &ids, ms(30));
     assert_eq!(pair.sent[0] - sent, ids.len(), "each is sent again once");
     assert!(wakes <= 4, "{wakes}");

@@ -51,7 +51,8 @@ impl Driver {
     }
 
     /// Notes which threads have ended or begun, passes that and answers about neighbors to the stack, and moves queues
-    /// between the threads. Begins a look if another thread has asked for one. Costs a few locks if nothing has changed.
+    /// between the threads. Begins a look if another thread has asked for one. Costs a few locks if nothing has
+    /// changed.
     pub(super) fn look_at_group(&self, now: Instant) {
         if let Some(lane) = self.interface.lane() {
             lane.adopt_queues();

@@ -1,4 +1,5 @@
-//! The driver's part for what the kernel reports about the link: its end, and the host's addresses that the stack shares.
+//! The driver's part for what the kernel reports about the link: its end, and the host's addresses that the stack
+//! shares.
 
 use std::cell::{Cell, RefCell};
 use std::io;

@@ -211,8 +211,8 @@ impl Driver {
         }
     }
 
-    /// Lets the poller report frames if interrupts are enabled, and room only while frames wait for it: a device has room
-    /// again after each transmission, which would end waits for nothing.
+    /// Lets the poller report frames if interrupts are enabled, and room only while frames wait for it: a device has
+    /// room again after each transmission, which would end waits for nothing.
     fn watch(&self, interrupts: Interrupts) -> io::Result<()> {
         self.interface
             .set_interest(match (self.unsent.has_refused(), interrupts) {

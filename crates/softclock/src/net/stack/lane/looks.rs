@@ -1,5 +1,5 @@
-//! Looks: before a thread judges its timeouts, the other threads that receive from the interface read their devices, and
-//! hand over the frames of other threads.
+//! Looks: before a thread judges its timeouts, the other threads that receive from the interface read their devices,
+//! and hand over the frames of other threads.
 
 use std::sync::Arc;
 
