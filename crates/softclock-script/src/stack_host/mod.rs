@@ -225,6 +225,9 @@ impl Host for StackHost {
         stack.tcp_change(now, id, |settings| {
             result = change::apply(settings, options)
         });
+        if let Some(is_on) = options.no_delay {
+            stack.tcp_set_nagle(now, id, !is_on);
+        }
         if options.pacing_rate.is_some() {
             stack.tcp_set_pace(id, options.pacing_rate);
         }

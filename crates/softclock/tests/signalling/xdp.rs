@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use softclock::Runtime;
 use softclock::net::UdpSocket;
-use softclock::net::stack::{self, Architecture, Stack, StackError, StackMechanism, StackOptions};
+use softclock::net::stack::{
+    self, Architecture, LinkAddress, Stack, StackError, StackMechanism, StackOptions,
+};
 use softclock::signalling::Period;
 use softclock_testing::lab::{Namespace, VethPair};
 use softclock_testing::{require, skip};
@@ -66,6 +68,8 @@ impl Lab {
         let mut options = StackOptions::new(here);
         options.addresses.push("192.0.2.7/24".parse().unwrap());
         options.mechanism = StackMechanism::Xdp;
+        // The host may send to the link address of the stack before, until it has the announcement of this one.
+        options.link_address = Some(LinkAddress([2, 0, 0, 0, 0, 7]));
         set(&mut options);
         Runtime::new().unwrap().block_on(async {
             let stack = open(&options);

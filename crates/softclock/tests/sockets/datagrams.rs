@@ -248,8 +248,10 @@ pub(super) async fn members_receive_what_is_sent_to_their_group(address: SocketA
     sender.set_multicast_hops(0).unwrap();
     let all = SocketAddr::new(group, member.local_addr().unwrap().port());
     match sender.send_to(b"all", all).await {
+        // The kernel's loopback interface has no route to groups of IPv6.
         Err(error) if error.kind() == ErrorKind::NetworkUnreachable => {
-            softclock_testing::skip!("no route to groups on the loopback interface");
+            assert!(IS_KERNEL.get() && address.is_ipv6());
+            return;
         }
         sent => assert_eq!(sent.unwrap(), 3),
     }
