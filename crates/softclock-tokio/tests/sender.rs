@@ -151,7 +151,7 @@ impl Outlet for Blocking {
 #[test]
 fn a_call_sends_in_place_of_a_late_timer_thread() {
     let timers = Timers::new().unwrap();
-    let (limits, pacing) = (Limits::default(), Some(rate("100mbit")));
+    let (limits, pacing) = (Limits::default(), Some(rate("50mbit")));
     let barrier = Arc::new(Barrier::new(2));
     let blocking = PacedSender::new(Blocking(barrier.clone()), pacing, limits, timers.clone());
     blocking.try_send((), &[0; 2400], 1200).unwrap();

@@ -91,7 +91,7 @@ struct State<F> {
     queue: Queue<F>,
     /// Whether a thread sends, or a timer will: then other threads only add to the queue.
     is_running: bool,
-    /// The timer that is set, and its time, unless it has fired.
+    /// The timer that is set, unless it has fired, and the time from which on datagrams are due.
     timer: Option<(TimerKey, Instant)>,
     /// Since when the socket has taken no datagram.
     blocked_since: Option<Instant>,
@@ -160,16 +160,21 @@ impl<O: Outlet> PacedSender<O> {
         if let Some((timer, _)) = state.timer {
             let at = state.next_send(now());
             // If it has fired meanwhile, its run sees the new rate.
-            self.timers.reschedule(timer, at);
+            self.timers.reschedule(timer, at + state.patience());
             state.timer = Some((timer, at));
         }
     }
 
     /// Ready when `datagrams` can be added to the queue; otherwise the task is woken when half of the queue is free.
-    /// Another task may fill the queue first.
-    pub fn poll_room(&self, cx: &Context<'_>, datagrams: usize) -> Poll<()> {
+    /// Another task may fill the queue first. Sends the datagrams that are due.
+    pub fn poll_room(self: &Arc<Self>, cx: &Context<'_>, datagrams: usize) -> Poll<()> {
         let waker = cx.waker().clone();
         let mut state = self.lock();
+        if self.takes_over(&mut state) {
+            drop(state);
+            self.send_due();
+            state = self.lock();
+        }
         if state.queue.has_room(datagrams) {
             return Poll::Ready(());
         }
@@ -215,7 +220,7 @@ impl<O: Outlet> PacedSender<O> {
         Ok(())
     }
 
-    /// Cancels the timer if it is due and has not fired. Then the calling thread sends in its place.
+    /// Cancels the timer if datagrams are due and it has not fired. Then the calling thread sends in its place.
     fn takes_over(&self, state: &mut State<O::Flow>) -> bool {
         let is_due = |&mut (_, at): &mut (TimerKey, Instant)| at < now();
         let due = state.timer.take_if(is_due);
@@ -257,9 +262,10 @@ impl<O: Outlet> PacedSender<O> {
         self.wake();
     }
 
-    /// Sets the timer, under the lock: it may fire at once, and its run clears it.
+    /// Sets the timer for datagrams that are due at `at`, under the lock: it may fire at once, and its run clears it.
     fn set_timer(self: &Arc<Self>, state: &mut State<O::Flow>, at: Instant) {
-        state.timer = Some((self.timers.run_at(at, self.clone()), at));
+        let timer = self.timers.run_at(at + state.patience(), self.clone());
+        state.timer = Some((timer, at));
     }
 
     /// Sends a group that is due at `at`. Returns the time of the next attempt if the socket takes no more.
@@ -370,6 +376,12 @@ impl<F: Clone + PartialEq> State<F> {
     fn next_send(&self, now: Instant) -> Instant {
         let next = |schedule: &Schedule| schedule.next(now);
         self.schedule.as_ref().map_or(now, next)
+    }
+
+    /// Returns how long the timer waits for a trigger state once datagrams are due.
+    fn patience(&self) -> Duration {
+        let schedule = self.schedule.as_ref();
+        schedule.map_or(Duration::ZERO, Schedule::patience)
     }
 
     fn next_step(&mut self, now: Instant, allowance: &mut Allowance, limits: Limits) -> Step<F> {
