@@ -182,6 +182,32 @@ fn batches_have_mapped_addresses() {
     }
 }
 
+/// The loopback interface has no route to them.
+#[test]
+fn members_of_the_kernel_receive_what_is_sent_to_groups_of_ipv6() {
+    softclock_testing::require!("ip", "unshare", "nsenter");
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    // Both ends stay in the namespace. `nodad`: duplicate address detection takes a second.
+    let commands = "link add g0 index 42 type veth peer name g1\nlink set g0 up\nlink set g1 up\n\
+                    addr add fd77::1/64 dev g0 nodad\n";
+    namespace.batch("ip", commands).expect("the link is there");
+    for mechanism in [Mechanism::Epoll, Mechanism::IoUring] {
+        let inside = namespace.inside(|| {
+            INTERFACE.set(42);
+            run_here(
+                Kernel(mechanism),
+                "fd77::1".parse().unwrap(),
+                None,
+                members_receive_what_is_sent_to_their_group,
+            );
+        });
+        inside.expect("the namespace is there");
+    }
+}
+
 /// The carrier of the sockets in a test.
 enum Carrier {
     /// The kernel, with sockets watched by this mechanism.
@@ -413,9 +439,14 @@ impl Drop for Owner {
     }
 }
 
+/// The loopback interface, which every network namespace has.
+const LOOPBACK: u32 = 1;
+
 thread_local! {
     /// Whether the sockets in the test that runs on this thread are the kernel's.
     static IS_KERNEL: Cell<bool> = const { Cell::new(false) };
+    /// The interface on which those join groups.
+    static INTERFACE: Cell<u32> = const { Cell::new(LOOPBACK) };
     /// Whether the sockets in the test that runs on this thread are those of a stack, and of another thread's.
     static IS_STACK: Cell<bool> = const { Cell::new(false) };
     static IS_SHARED: Cell<bool> = const { Cell::new(false) };
