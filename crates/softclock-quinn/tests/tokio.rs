@@ -167,7 +167,7 @@ async fn slow_start_is_slower_if_observed_unless_unchanged() {
             ..WanOptions::default()
         };
         let server = unpaced(Some(server_config));
-        let path = send_over(server, client_config, link, 150_000).await;
+        let path = send_over(server, client_config, link, 500_000).await;
         windows.push(path.cwnd);
     }
     assert!(windows[0] * 5 / 4 < windows[1], "{windows:?}");
