@@ -12,7 +12,7 @@ use softclock_testing::beside;
 use crate::frame::V4;
 use crate::lab::{ADDRESSES, Carrier, Lab, Server, dropped, eventually, lab};
 
-/// Calls `f` while datagrams flood the discard service.
+/// Calls `f` while datagrams flood the discard service, and returns after the flood, when a datagram is answered again.
 pub(crate) fn flooded<R>(lab: &Lab, f: impl FnOnce() -> R) -> R {
     let sent = AtomicU64::new(0);
     let socket = lab.socket("10.78.0.7", 9);
@@ -21,10 +21,12 @@ pub(crate) fn flooded<R>(lab: &Lab, f: impl FnOnce() -> R) -> R {
         let _ = socket.send(&[0; 18]);
         sent.fetch_add(1, Ordering::Relaxed);
     };
-    beside([send], || {
+    let result = beside([send], || {
         eventually(|| sent.load(Ordering::Relaxed) > 1000);
         f()
-    })
+    });
+    echoed_after_load(lab);
+    result
 }
 
 /// Calls `f` while a thread each sends datagrams to both services.
@@ -73,7 +75,12 @@ pub(crate) fn impatient_at(lab: &Lab, address: &str, port: u16) -> std::net::Udp
 /// Sends frames, and waits until the server has handled them: it answers what arrives behind them.
 fn inject_and_wait(lab: &Lab, frames: &[Vec<u8>]) {
     lab.inject(frames);
-    // The service's channel, or the device's buffer, may still be full.
+    echoed_after_load(lab);
+}
+
+/// Waits until the echo service answers. What is sent right behind a flood may be lost, while the service's channel or
+/// the device's buffer is still full.
+pub(crate) fn echoed_after_load(lab: &Lab) {
     echoed(&impatient(lab, "10.78.0.7"), 0);
 }
 
