@@ -53,11 +53,14 @@
 //!
 //! # How datagrams leave
 //! quinn's connections put datagrams into a bounded queue, and wait when it is full. They leave when they are due: by
-//! calls of quinn, each of which sends those that are, or else by the [timer thread](Timers) of `softclock-tokio`. At low
-//! rates they leave one by one; where a datagram takes less than 160 us (75 Mbit/s), two to four leave together by one call
-//! (segmentation offload). Never more than [`Limits::burst`] leave back to back. The default is four. State two if the
-//! bottleneck's queue may be as short as five datagrams, and one if it may be shorter, so that it does not lose datagrams
-//! when the timer thread was late.
+//! calls of quinn, each of which sends those that are, or else by a timer. Under softclock this is a soft timer of the
+//! runtime's loop, and under other runtimes one of the [timer thread](Timers) of `softclock-tokio`, at the price of a
+//! switch of threads.
+//!
+//! At low rates they leave one by one; where a datagram takes less than 160 us (75 Mbit/s), two to four leave together
+//! by one call (segmentation offload). Never more than [`Limits::burst`] leave back to back. The default is four. State
+//! two if the bottleneck's queue may be as short as five datagrams, and one if it may be shorter, so that it does not
+//! lose datagrams when the timer was late.
 //!
 //! Datagrams in the queue are sent even if the endpoint is dropped meanwhile, so that the peer learns that a connection
 //! was closed.

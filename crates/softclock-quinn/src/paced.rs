@@ -14,6 +14,7 @@ use quinn::{AsyncUdpSocket, Runtime, UdpPoller};
 use softclock_tokio::pacing::{Outlet, PacedSender};
 use softclock_tokio::{Counts, Limits, Pacing, Rate, Timers};
 
+use crate::runtime::{LoopTimer, is_on_softclock};
 use crate::window::{LearntRate, take_sending};
 
 /// Creates a socket that sends at the rate of `pacing`, which all connections of its endpoint share. Pass it to
@@ -30,17 +31,17 @@ use crate::window::{LearntRate, take_sending};
 /// Those of `runtime` for the socket.
 ///
 /// # Panics
-/// If the [timer thread](Timers::global) cannot be started.
+/// If `runtime` is not softclock's and the [timer thread](Timers::global) cannot be started.
 pub fn paced(
     socket: UdpSocket,
     runtime: &dyn Runtime,
     pacing: Pacing,
 ) -> io::Result<Arc<PacedSocket>> {
-    let outlet = Socket(runtime.wrap_udp_socket(socket)?);
+    let socket = Socket(runtime.wrap_udp_socket(socket)?);
     let limits = valid(pacing.limits());
-    let sender = PacedSender::new(outlet.clone(), Some(pacing), limits, Timers::global());
+    let sender = Timing::of(&socket).sender(&socket, Some(pacing), limits);
     Ok(Arc::new(PacedSocket {
-        socket: outlet,
+        socket,
         rate: RateSource::Stated(sender),
     }))
 }
@@ -56,7 +57,7 @@ pub fn paced(
 /// Those of `runtime` for the socket.
 ///
 /// # Panics
-/// If the [timer thread](Timers::global) cannot be started.
+/// If `runtime` is not softclock's and the [timer thread](Timers::global) cannot be started.
 pub fn paced_by_window(
     socket: UdpSocket,
     runtime: &dyn Runtime,
@@ -65,7 +66,7 @@ pub fn paced_by_window(
     let socket = Socket(runtime.wrap_udp_socket(socket)?);
     let rate = RateSource::Window {
         limits: valid(limits),
-        timers: Timers::global(),
+        timing: Timing::of(&socket),
     };
     Ok(Arc::new(PacedSocket { socket, rate }))
 }
@@ -89,7 +90,38 @@ enum RateSource {
     /// One sender for the socket.
     Stated(Arc<PacedSender<Socket>>),
     /// A sender for each connection, which its poller creates.
-    Window { limits: Limits, timers: Timers },
+    Window { limits: Limits, timing: Timing },
+}
+
+/// What sends the datagrams that are due.
+#[derive(Clone, Debug)]
+enum Timing {
+    Thread(Timers),
+    /// The loop of the softclock runtime that quinn runs on.
+    Loop,
+}
+
+impl Timing {
+    /// Returns that of a socket that has just been made.
+    fn of(socket: &Socket) -> Self {
+        match is_on_softclock(&socket.0) {
+            true => Self::Loop,
+            false => Self::Thread(Timers::global()),
+        }
+    }
+
+    fn sender(
+        &self,
+        socket: &Socket,
+        pacing: Option<Pacing>,
+        limits: Limits,
+    ) -> Arc<PacedSender<Socket>> {
+        let socket = socket.clone();
+        match self {
+            Self::Thread(timers) => PacedSender::new(socket, pacing, limits, timers.sender_timer()),
+            Self::Loop => PacedSender::new(socket, pacing, limits, LoopTimer::new()),
+        }
+    }
 }
 
 thread_local! {
@@ -184,17 +216,17 @@ struct Connection {
 impl UdpPoller for Poller {
     fn poll_writable(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let (limits, timers) = match &this.socket.rate {
+        let (limits, timing) = match &this.socket.rate {
             RateSource::Stated(sender) => {
                 return sender.poll_room(cx, MOST_SEGMENTS).map(Ok);
             }
-            RateSource::Window { limits, timers } => (*limits, timers),
+            RateSource::Window { limits, timing } => (*limits, timing),
         };
         if let Some(rate) = take_sending() {
             let known = this.connection.take();
             let same = known.filter(|known| Arc::ptr_eq(&known.rate, &rate));
             this.connection = Some(same.unwrap_or_else(|| Connection {
-                sender: PacedSender::new(this.socket.socket.clone(), None, limits, timers.clone()),
+                sender: timing.sender(&this.socket.socket, None, limits),
                 rate,
                 current: None,
             }));
@@ -286,7 +318,7 @@ const MOST_SEGMENTS: usize = 10;
 /// An IP packet of the usual MTU.
 const FULL_BYTES: u64 = 1500;
 
-/// A connection whose bursts take less is not paced: the timer thread would do little else.
+/// A connection whose bursts take less is not paced: the timer would do little else.
 const SHORTEST_BURST: Duration = Duration::from_micros(10);
 
 /// A learnt rate is changed when it differs by more than one part in this many.

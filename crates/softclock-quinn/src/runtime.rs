@@ -3,8 +3,10 @@
 //! - `socket`: a UDP socket that quinn may share between threads.
 //! - `registration`: the runtime's registration of it, which is given back with the socket or the runtime.
 //! - `timer`: soft timers for quinn.
+//! - `send_timer`: those of paced sockets.
 
 mod registration;
+mod send_timer;
 mod socket;
 mod timer;
 
@@ -18,6 +20,8 @@ use std::time::Instant;
 
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
 use softclock::{PostError, Remote};
+
+pub(crate) use send_timer::LoopTimer;
 
 /// Runs quinn on a softclock runtime.
 ///
@@ -66,6 +70,11 @@ impl SoftclockRuntime {
     }
 }
 
+/// Whether a socket that a runtime has just wrapped on this thread is one of a [`SoftclockRuntime`].
+pub(crate) fn is_on_softclock(socket: &Arc<dyn AsyncUdpSocket>) -> bool {
+    socket::Socket::is(socket)
+}
+
 impl Runtime for SoftclockRuntime {
     fn new_timer(&self, deadline: Instant) -> Pin<Box<dyn AsyncTimer>> {
         Box::pin(timer::Timer::new(deadline))
@@ -87,6 +96,6 @@ impl Runtime for SoftclockRuntime {
         if thread::current().id() != self.thread {
             return Err(io::Error::other(registration::WRONG_THREAD));
         }
-        Ok(Arc::new(socket::Socket::new(socket)?))
+        Ok(socket::Socket::new(socket)?)
     }
 }

@@ -74,7 +74,7 @@ impl UdpSocket {
             joins: AtomicBool::new(true),
         };
         Self {
-            sender: PacedSender::new(socket, Some(pacing), pacing.limits(), timers),
+            sender: PacedSender::new(socket, Some(pacing), pacing.limits(), timers.sender_timer()),
         }
     }
 

@@ -61,7 +61,12 @@ fn sender<O: Outlet>(outlet: O, pacing: Pacing) -> Arc<PacedSender<O>> {
         burst: 1,
         ..Limits::default()
     };
-    PacedSender::new(outlet, Some(pacing), limits, Timers::global())
+    PacedSender::new(
+        outlet,
+        Some(pacing),
+        limits,
+        Timers::global().sender_timer(),
+    )
 }
 
 fn rate(text: &str) -> Pacing {
@@ -153,11 +158,16 @@ fn a_call_sends_in_place_of_a_late_timer_thread() {
     let timers = Timers::new().unwrap();
     let (limits, pacing) = (Limits::default(), Some(rate("50mbit")));
     let barrier = Arc::new(Barrier::new(2));
-    let blocking = PacedSender::new(Blocking(barrier.clone()), pacing, limits, timers.clone());
+    let blocking = PacedSender::new(
+        Blocking(barrier.clone()),
+        pacing,
+        limits,
+        timers.sender_timer(),
+    );
     blocking.try_send((), &[0; 2400], 1200).unwrap();
     // The timer thread is in the second call, until it is released.
     barrier.wait();
-    let sender = PacedSender::new(Itself::new(), pacing, limits, timers);
+    let sender = PacedSender::new(Itself::new(), pacing, limits, timers.sender_timer());
     sender.try_send((), &[0; 2400], 1200).unwrap();
     assert_eq!(sender.counts().sent, 1);
     // The second datagram is due, and the third only after it.

@@ -1,11 +1,13 @@
 //! A UDP socket that threads share. Any thread sends; only the runtime's thread waits.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::pin::{Pin, pin};
-use std::sync::Arc;
+use std::ptr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
@@ -24,19 +26,31 @@ pub(super) struct Socket {
     ticket: Ticket,
 }
 
+thread_local! {
+    /// The last one of this thread.
+    static NEWEST: RefCell<Weak<Socket>> = const { RefCell::new(Weak::new()) };
+}
+
 impl Socket {
     /// Registers a socket at the runtime of this thread.
-    pub(super) fn new(socket: UdpSocket) -> io::Result<Self> {
+    pub(super) fn new(socket: UdpSocket) -> io::Result<Arc<Self>> {
         // Makes the socket nonblocking, too.
         let state = UdpSocketState::new((&socket).into())?;
         let socket = Arc::new(socket);
         let ticket = Ticket::new(socket.clone())?;
-        Ok(Self {
+        let this = Arc::new(Self {
             socket,
             state,
             is_full: AtomicBool::new(false),
             ticket,
-        })
+        });
+        NEWEST.set(Arc::downgrade(&this));
+        Ok(this)
+    }
+
+    /// Whether `other`, which has just been made on this thread, is a socket of this kind. quinn's traits do not tell.
+    pub(super) fn is(other: &Arc<dyn AsyncUdpSocket>) -> bool {
+        NEWEST.with_borrow(|newest| ptr::addr_eq(newest.as_ptr(), Arc::as_ptr(other)))
     }
 }
 
@@ -63,7 +77,8 @@ impl AsyncUdpSocket for Socket {
         // The future has no state of its own, so it may be made anew for each poll.
         let receive = registration.read_with(|_| {
             let received = self.state.recv((&*self.socket).into(), buffers, meta);
-            received.map(Transfer::full)
+            // One call takes as many as wait. Buffers that it has not filled show that the queue is empty.
+            received.map(|datagrams| Transfer::of(datagrams, buffers.len()))
         });
         pin!(receive).poll(cx)
     }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Instant;
 
 use quinn::AsyncTimer;
-use softclock::Sleep;
+use softclock::{FireWindow, Sleep};
 
 /// A timer, which is registered when it is first polled.
 #[derive(Debug)]
@@ -22,6 +22,13 @@ impl Timer {
             sleep: None,
         }
     }
+}
+
+/// A sleep for which an idle thread does not spin: quinn makes lateness up by larger bursts.
+fn roughly_until(deadline: softclock::Instant) -> Sleep {
+    let mut sleep = softclock::sleep_until(deadline);
+    sleep.reset_within(FireWindow::roughly(deadline));
+    sleep
 }
 
 /// Returns `deadline` on the clock of the runtime. The clocks differ by a microsecond at most.
@@ -40,7 +47,7 @@ impl AsyncTimer for Timer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let deadline = self.deadline;
-        let new = || softclock::sleep_until(on_softclock(deadline));
+        let new = || roughly_until(on_softclock(deadline));
         let sleep = self.sleep.get_or_insert_with(new);
         Pin::new(sleep).poll(cx)
     }

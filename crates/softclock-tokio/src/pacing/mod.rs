@@ -4,17 +4,23 @@
 //! - `schedule`: the times and amounts of transmissions, by a rate clock of softclock-core.
 //! - `queue`: the datagrams that wait, joined to trains of one size and destination.
 //! - [`PacedSender`]: both, with the timer that sends the datagrams that are due. [`UdpSocket`](crate::UdpSocket) and
-//!   the crate `softclock-quinn` are made of it; use it for a socket of your own ([`Outlet`]).
+//!   the crate `softclock-quinn` are made of it; use it for a socket of your own ([`Outlet`]), or with a timer of your
+//!   own ([`SendTimer`]).
 
 mod queue;
 mod schedule;
 mod sender;
+mod timer;
 
 use std::num::NonZeroU32;
 
 use softclock_core::Rate;
 
 pub use sender::{Counts, Outlet, PacedSender};
+pub use softclock_core::FireWindow;
+pub use timer::SendTimer;
+
+pub use crate::timers::SendJob;
 
 /// The rate at which datagrams leave, and the limits of bursts and of the queue.
 ///

@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use softclock_core::{Instant, TimerKey};
+use softclock_core::{FireWindow, Instant};
 
 use super::queue::{Group, Queue, count};
 use super::schedule::{Allowance, Schedule};
+use super::timer::SendTimer;
 use super::{Limits, Pace, Pacing};
-use crate::timers::{Scheduled, Timers, now};
+use crate::timers::{SendJob, now};
 
 /// Sends datagrams: a socket, for a [`PacedSender`].
 pub trait Outlet: Send + Sync + 'static {
@@ -22,23 +23,23 @@ pub trait Outlet: Send + Sync + 'static {
     /// Sends `bytes` as datagrams of `segment_bytes` each, the last of which may be shorter, without blocking. Returns
     /// the number of bytes sent, which may be fewer, but must be whole datagrams.
     ///
-    /// Called by the timer thread, and by the threads that send. Never called by two threads at a time.
+    /// Called by the timer, and by the threads that send. Never called by two threads at a time.
     ///
     /// # Errors
     /// `WouldBlock` if the socket takes no datagram now. After another error the datagrams are dropped.
     ///
     /// # Panics
-    /// After a panic the datagrams are dropped, the next call that sends returns an error, and the timer thread goes on
-    /// with the others. [`PacedSender::try_send`] passes on a panic within it.
+    /// After a panic the datagrams are dropped, the next call that sends returns an error, and the timer goes on with
+    /// the others. [`PacedSender::try_send`] passes on a panic within it.
     fn send(&self, flow: &Self::Flow, bytes: &[u8], segment_bytes: usize) -> io::Result<usize>;
 }
 
 /// A sender that spreads datagrams evenly over time.
 ///
-/// Datagrams wait in a bounded queue, and the [timer thread](Timers) sends them when they are due. A call that hands
-/// datagrams over sends those that are due by then itself: it is a trigger state (*Soft Timers*, section 3), so a busy
-/// thread does not wait for the timer thread to get a processor. If the socket takes none, the sender tries again every
-/// 200 us, and drops datagrams that it could not send for a second.
+/// Datagrams wait in a bounded queue, and a timer sends them when they are due, usually a
+/// [timer thread](crate::Timers). A call that hands datagrams over sends those that are due by then itself: it is a
+/// trigger state (*Soft Timers*, section 3), so a busy thread does not wait for the timer thread to get a processor. If
+/// the socket takes none, the sender tries again every 200 us, and drops datagrams that it could not send for a second.
 ///
 /// Datagrams in the queue are sent even if the handle is dropped meanwhile, as those in the buffer of a kernel's socket
 /// are. [`poll_flushed`](Self::poll_flushed) waits for them.
@@ -67,8 +68,8 @@ pub trait Outlet: Send + Sync + 'static {
 /// let socket = UdpSocket::bind("127.0.0.1:0")?;
 /// socket.set_nonblocking(true)?;
 /// let pacing = Pacing::of_rate("500mbit".parse().expect("a rate"));
-/// let timers = Timers::new()?;
-/// let sender = PacedSender::new(Plain(socket), Some(pacing), Limits::default(), timers);
+/// let timer = Timers::new()?.sender_timer();
+/// let sender = PacedSender::new(Plain(socket), Some(pacing), Limits::default(), timer);
 /// // Ten datagrams of 1000 bytes.
 /// sender.try_send(receiver.local_addr()?, &[0; 10_000], 1000)?;
 /// let mut buffer = [0; 1500];
@@ -80,7 +81,6 @@ pub trait Outlet: Send + Sync + 'static {
 /// ```
 pub struct PacedSender<O: Outlet> {
     outlet: O,
-    timers: Timers,
     limits: Limits,
     state: Mutex<State<O::Flow>>,
 }
@@ -91,8 +91,9 @@ struct State<F> {
     queue: Queue<F>,
     /// Whether a thread sends, or a timer will: then other threads only add to the queue.
     is_running: bool,
-    /// The timer that is set, unless it has fired, and the time from which on datagrams are due.
-    timer: Option<(TimerKey, Instant)>,
+    timer: Box<dyn SendTimer>,
+    /// The time from which on datagrams are due, if the timer is set and has not fired.
+    due: Option<Instant>,
     /// Since when the socket has taken no datagram.
     blocked_since: Option<Instant>,
     error: Option<io::Error>,
@@ -123,15 +124,21 @@ enum Step<F> {
 }
 
 impl<O: Outlet> PacedSender<O> {
-    /// Creates a sender that sends through `outlet`, timed by `timers`. `None` as pacing sends at once; use
+    /// Creates a sender that sends through `outlet`, timed by `timer`. `None` as pacing sends at once; use
     /// [`set_pacing`](Self::set_pacing) when the rate is known.
-    pub fn new(outlet: O, pacing: Option<Pacing>, limits: Limits, timers: Timers) -> Arc<Self> {
+    pub fn new(
+        outlet: O,
+        pacing: Option<Pacing>,
+        limits: Limits,
+        timer: impl SendTimer,
+    ) -> Arc<Self> {
         let limits = limits.valid();
         let state = State {
             schedule: pacing.map(|pacing| Schedule::new(pacing.pace, limits.burst)),
             queue: Queue::new(limits.queue as usize),
             is_running: false,
-            timer: None,
+            timer: Box::new(timer),
+            due: None,
             blocked_since: None,
             error: None,
             waiting_for_room: Vec::new(),
@@ -140,7 +147,6 @@ impl<O: Outlet> PacedSender<O> {
         };
         Arc::new(Self {
             outlet,
-            timers,
             limits,
             state: Mutex::new(state),
         })
@@ -157,11 +163,12 @@ impl<O: Outlet> PacedSender<O> {
         let pace = pacing.map(|pacing| pacing.pace);
         let mut state = self.lock();
         state.set_pace(pace, self.limits.burst);
-        if let Some((timer, _)) = state.timer {
+        if state.due.is_some() {
             let at = state.next_send(now());
             // If it has fired meanwhile, its run sees the new rate.
-            self.timers.reschedule(timer, at + state.patience());
-            state.timer = Some((timer, at));
+            let window = state.window(at);
+            state.timer.reset(window);
+            state.due = Some(at);
         }
     }
 
@@ -170,7 +177,7 @@ impl<O: Outlet> PacedSender<O> {
     pub fn poll_room(self: &Arc<Self>, cx: &Context<'_>, datagrams: usize) -> Poll<()> {
         let waker = cx.waker().clone();
         let mut state = self.lock();
-        if self.takes_over(&mut state) {
+        if state.takes_over() {
             drop(state);
             self.send_due();
             state = self.lock();
@@ -212,19 +219,12 @@ impl<O: Outlet> PacedSender<O> {
         if !state.queue.push(flow, bytes, segment_bytes.max(1)) {
             return Err(io::ErrorKind::WouldBlock.into());
         }
-        let sends = !mem::replace(&mut state.is_running, true) || self.takes_over(&mut state);
+        let sends = !mem::replace(&mut state.is_running, true) || state.takes_over();
         drop(state);
         if sends {
             self.send_due();
         }
         Ok(())
-    }
-
-    /// Cancels the timer if datagrams are due and it has not fired. Then the calling thread sends in its place.
-    fn takes_over(&self, state: &mut State<O::Flow>) -> bool {
-        let is_due = |&mut (_, at): &mut (TimerKey, Instant)| at < now();
-        let due = state.timer.take_if(is_due);
-        due.is_some_and(|(timer, _)| self.timers.cancel(timer))
     }
 
     /// Returns the counts so far.
@@ -264,8 +264,9 @@ impl<O: Outlet> PacedSender<O> {
 
     /// Sets the timer for datagrams that are due at `at`, under the lock: it may fire at once, and its run clears it.
     fn set_timer(self: &Arc<Self>, state: &mut State<O::Flow>, at: Instant) {
-        let timer = self.timers.run_at(at + state.patience(), self.clone());
-        state.timer = Some((timer, at));
+        let window = state.window(at);
+        state.timer.set(window, self.clone());
+        state.due = Some(at);
     }
 
     /// Sends a group that is due at `at`. Returns the time of the next attempt if the socket takes no more.
@@ -356,9 +357,9 @@ impl<O: Outlet> Drop for Panicked<'_, O> {
     }
 }
 
-impl<O: Outlet> Scheduled for PacedSender<O> {
+impl<O: Outlet> SendJob for PacedSender<O> {
     fn run(self: Arc<Self>) {
-        self.lock().timer = None;
+        self.lock().due = None;
         self.send_due();
     }
 }
@@ -378,10 +379,19 @@ impl<F: Clone + PartialEq> State<F> {
         self.schedule.as_ref().map_or(now, next)
     }
 
-    /// Returns how long the timer waits for a trigger state once datagrams are due.
-    fn patience(&self) -> Duration {
+    /// Returns when the timer fires for datagrams that are due at `at`: it waits for a trigger state first.
+    fn window(&self, at: Instant) -> FireWindow {
         let schedule = self.schedule.as_ref();
-        schedule.map_or(Duration::ZERO, Schedule::patience)
+        match schedule.map_or(Duration::ZERO, Schedule::patience) {
+            Duration::ZERO => FireWindow::from(at),
+            patience => FireWindow::roughly(at + patience),
+        }
+    }
+
+    /// Cancels the timer if datagrams are due and it has not fired. Then the calling thread sends in its place.
+    fn takes_over(&mut self) -> bool {
+        let due = self.due.take_if(|at| *at < now());
+        due.is_some() && self.timer.cancel()
     }
 
     fn next_step(&mut self, now: Instant, allowance: &mut Allowance, limits: Limits) -> Step<F> {

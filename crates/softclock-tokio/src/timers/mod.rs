@@ -20,7 +20,7 @@ use softclock_core::{Instant, TimerKey};
 use softclock_linux::clock::monotonic_ns;
 
 use crate::time::{Interval, Sleep};
-pub(crate) use shared::Scheduled;
+pub use shared::SendJob;
 use shared::{Event, Shared};
 
 /// A handle to a thread with soft timers. Clones are handles to the same thread.
@@ -107,7 +107,7 @@ impl Timers {
     }
 
     /// Runs `job` on the thread once `at` has passed.
-    pub(crate) fn run_at(&self, at: Instant, job: Arc<dyn Scheduled>) -> TimerKey {
+    pub(crate) fn run_at(&self, at: Instant, job: Arc<dyn SendJob>) -> TimerKey {
         self.0.shared.schedule(at, Event::Run(job))
     }
 

@@ -16,15 +16,15 @@ use softclock_core::{FireWindow, Instant, SoftTimers, TimerKey, TriggerState};
 use super::alarm::Alarm;
 use super::now;
 
-/// Work that runs on the timer thread. It must not block.
-pub(crate) trait Scheduled: Send + Sync {
-    /// Does the work that is due.
+/// A sender whose datagrams are due: see [`SendTimer`](crate::pacing::SendTimer).
+pub trait SendJob: Send + Sync {
+    /// Sends the datagrams that are due. Does not block if the [`Outlet`](crate::pacing::Outlet) does not.
     fn run(self: Arc<Self>);
 }
 
 pub(super) enum Event {
     Wake(Waker),
-    Run(Arc<dyn Scheduled>),
+    Run(Arc<dyn SendJob>),
 }
 
 pub(super) struct Shared {

@@ -132,8 +132,8 @@ impl Sleep {
         }
     }
 
-    /// Moves the deadline to the begin of a window. The thread spins for it, or not, as the window says.
-    pub(crate) fn reset_within(&mut self, window: FireWindow) {
+    /// Moves the deadline to the beginning of a window. An idle thread spins for it, or not, as the window says.
+    pub fn reset_within(&mut self, window: FireWindow) {
         let end = match window.rough {
             true => End::AboutTime,
             false => End::OnTime,

@@ -229,7 +229,8 @@ const NOTES: [&str; 9] = [
      rate needs the observed controller, which lets the window grow more slowly in the later part of slow start",
     "paced: the socket of softclock-quinn with a queue of 64 datagrams and a burst of 2, for the short queues; where processor \
      time is measured, with the default burst of 4",
-    "tokio's runtime and softclock's have one thread; paced sockets have the timer thread beside it, on the same processor",
+    "tokio's runtime and softclock's have one thread; paced sockets on tokio have the timer thread beside it, on the same \
+     processor, and those on softclock are timed by its loop",
     "processor time: of the sender's threads, divided by the bytes of goodput; on veth it includes a part of the kernel's \
      work for the bridge's reception, a packet at a time",
     "CUBIC itself loses a packet or more whenever its window exceeds path and queue: where quinn on tokio loses no more than \

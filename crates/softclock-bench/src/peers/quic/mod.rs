@@ -33,11 +33,12 @@ pub enum Sender {
 
 impl Sender {
     /// The senders of quinn, in the order of tables.
-    pub const QUINN: [Self; 5] = [
+    pub const QUINN: [Self; 6] = [
         Self::Quinn(On::Tokio, Socket::Plain),
         Self::Quinn(On::Tokio, Socket::Stated),
         Self::Quinn(On::Tokio, Socket::Learnt),
         Self::Quinn(On::Softclock, Socket::Plain),
+        Self::Quinn(On::Softclock, Socket::Stated),
         Self::Quinn(On::Softclock, Socket::Learnt),
     ];
 
