@@ -13,7 +13,6 @@ use crate::{go_programs, packages};
 /// A test program that runs on stacks with `SOFTCLOCK_TEST_STACK` in its environment.
 struct Suite {
     step: &'static str,
-    package: &'static str,
     name: &'static str,
     /// Parts of the names of the tests to run; none for all of them.
     only: &'static [&'static str],
@@ -23,7 +22,6 @@ struct Suite {
 
 const SERVE: Suite = Suite {
     step: "serve on a stack",
-    package: "softclock-cli",
     name: "serve",
     only: &[],
     except: &[
@@ -64,7 +62,6 @@ const SERVE: Suite = Suite {
 
 const PROXY: Suite = Suite {
     step: "proxy on a stack",
-    package: "softclock-cli",
     name: "proxy",
     only: &[],
     except: &[
@@ -89,7 +86,6 @@ const PROXY: Suite = Suite {
 
 const FUZZ: Suite = Suite {
     step: "connections at random on a stack",
-    package: "softclock-cli",
     name: "fuzz",
     only: &[],
     except: &[],
@@ -97,7 +93,6 @@ const FUZZ: Suite = Suite {
 
 const SOCKETS: Suite = Suite {
     step: "sockets of a stack",
-    package: "softclock",
     name: "sockets",
     only: &["soft_lrp", "early_demux", "bsd", "ni_lrp"],
     except: &[],
@@ -161,7 +156,7 @@ impl Suite {
     /// Checks that each exception is a test of the suite.
     fn check_exceptions(&self) -> Result<(), String> {
         let list = ["--", "--list", "--format", "terse"];
-        let mut command = cargo(["test", "--all-features", "--quiet"]);
+        let mut command = cargo(["test", "--workspace", "--all-features", "--quiet"]);
         command.args(self.command()).args(list);
         command.stderr(Stdio::inherit());
         let listed = output(command)?;
@@ -176,7 +171,8 @@ impl Suite {
         }
     }
 
-    fn command(&self) -> [&'static str; 4] {
-        ["--package", self.package, "--test", self.name]
+    /// Chooses the test program, of the workspace: its package alone would have other features, and be compiled anew.
+    fn command(&self) -> [&'static str; 2] {
+        ["--test", self.name]
     }
 }
