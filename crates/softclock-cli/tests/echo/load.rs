@@ -78,15 +78,24 @@ fn inject_and_wait(lab: &Lab, frames: &[Vec<u8>]) {
     echoed_after_load(lab);
 }
 
+/// Asserts that so many injected frames were counted. Some questions to the echo service may be among those lost.
+fn assert_all(injected: u64, counted: u64, summary: &Value) {
+    let most = injected + QUESTIONS as u64;
+    assert!((injected..=most).contains(&counted), "{counted}: {summary}");
+}
+
 /// Waits until the echo service answers. What is sent right behind a flood may be lost, while the service's channel or
 /// the device's buffer is still full.
 pub(crate) fn echoed_after_load(lab: &Lab) {
     echoed(&impatient(lab, "10.78.0.7"), 0);
 }
 
+/// The most questions of [`echoed`].
+const QUESTIONS: usize = 100;
+
 /// Asks until the echo service answers with this number.
 pub(crate) fn echoed(socket: &std::net::UdpSocket, number: u8) {
-    for _ in 0..100 {
+    for _ in 0..QUESTIONS {
         socket.send(&[number]).expect("a datagram leaves");
         let mut buffer = [0; 16];
         // Answers to earlier attempts may be among them.
@@ -127,6 +136,7 @@ fn a_flood_is_discarded_early() {
         kill_process(server.pid(), Signal::STOP).expect("our own child");
         lab.inject(&vec![V4::udp(9, b"flood").frame(); 2000]);
         kill_process(server.pid(), Signal::CONT).expect("our own child");
+        echoed_after_load(&lab);
         lab.assert_answers();
         let summary = server.end();
         let lost = dropped(&summary, "channel_full") + dropped(&summary, "socket_full");
@@ -136,8 +146,7 @@ fn a_flood_is_discarded_early() {
         }
         let taken = summary["discard"]["datagrams"].as_u64().expect("a number");
         let in_device = summary["lost"].as_u64().expect("a number");
-        assert_eq!(taken + lost + in_device, 2000, "{summary}");
-        assert_eq!(summary["echo"]["datagrams"], 4);
+        assert_all(2000, taken + lost + in_device, &summary);
         assert_eq!(summary["pings"], 8);
     }
 }
@@ -197,12 +206,12 @@ fn pings_are_lost_in_the_device_at_most() {
 fn errors_about_closed_ports_are_limited() {
     let lab = lab!(Carrier::Packet);
     let server = lab.serve(&[]);
-    lab.inject(&vec![V4::udp(1007, b"scan").frame(); 3000]);
+    inject_and_wait(&lab, &vec![V4::udp(1007, b"scan").frame(); 3000]);
     lab.assert_answers();
     let summary = server.end();
     let refused = dropped(&summary, "port_unreachable") + dropped(&summary, "control_full");
     let in_device = summary["lost"].as_u64().expect("a number");
-    assert_eq!(refused + in_device, 3000, "{summary}");
+    assert_all(3000, refused + in_device, &summary);
     assert!(
         summary["icmp_errors_sent"].as_u64() < Some(3000),
         "{summary}"
