@@ -132,24 +132,31 @@ impl Sleep {
         }
     }
 
-    /// Moves the deadline to the beginning of a window. An idle thread spins for it, or not, as the window says.
+    /// Moves the deadline to the beginning of a window, in place of a [slack](Self::with_slack). An idle thread spins
+    /// for it, or not, as the window says. A waiting task is woken at the new deadline.
     pub fn reset_within(&mut self, window: FireWindow) {
         let end = match window.rough {
             true => End::AboutTime,
             false => End::OnTime,
         };
-        if self.end != end {
-            self.end = end;
-            self.cancel();
+        if self.end == end {
+            return self.reset(window.earliest);
         }
-        self.reset(window.earliest);
+        let waiting = self.cancel();
+        (self.end, self.deadline) = (end, window.earliest);
+        if let Some((runtime, waker)) = waiting {
+            Inner::with_id(runtime, |runtime| self.wait(runtime, &waker));
+        }
     }
 
-    fn cancel(&mut self) {
+    /// Returns the task that waited, with the id of its runtime.
+    fn cancel(&mut self) -> Option<(u64, Waker)> {
+        let Timer { runtime, key } = self.timer.take()?;
         // On another thread, or after the end of the runtime, the event stays scheduled, or is already dropped.
-        if let Some(Timer { runtime, key }) = self.timer.take() {
-            let event = Inner::with_id(runtime, |runtime| runtime.timers.borrow_mut().cancel(key));
-            drop(event);
+        let event = Inner::with_id(runtime, |runtime| runtime.timers.borrow_mut().cancel(key));
+        match event? {
+            Some(PendingEvent::Wake(waker) | PendingEvent::Expire(waker)) => Some((runtime, waker)),
+            _ => None,
         }
     }
 
@@ -231,6 +238,6 @@ fn replace_waker(runtime: &Inner, key: TimerKey, waker: &Waker) -> bool {
 
 impl Drop for Sleep {
     fn drop(&mut self) {
-        self.cancel();
+        drop(self.cancel());
     }
 }

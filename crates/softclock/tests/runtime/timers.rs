@@ -1,7 +1,9 @@
 //! Sleeps, intervals, and the turns and trigger states of a runtime.
 
 use std::cell::RefCell;
+use std::future::{Future, poll_fn};
 use std::net::Ipv4Addr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +11,7 @@ use std::time::{Duration, Instant};
 use futures_lite::future::poll_once;
 use softclock::net::UdpSocket;
 use softclock::time::{self, MissedTickBehavior};
-use softclock::{Runtime, TriggerState};
+use softclock::{FireWindow, Runtime, TriggerState};
 
 use crate::{LIMIT, MS, US, run};
 
@@ -108,6 +110,26 @@ fn sleeps_with_slack_end_amid_events() {
         futures_lite::future::or(far, nearer).await;
         assert!(softclock::now().since(start) < LIMIT, "a wait had no end");
     });
+}
+
+/// Another task moves a sleep from far away, also to a wait of another kind.
+#[test]
+fn a_moved_sleep_wakes_the_task_that_waits() {
+    for rough in [true, false] {
+        run(async {
+            let sleep = Rc::new(RefCell::new(softclock::sleep(2 * LIMIT)));
+            let waiting = sleep.clone();
+            let waiter = softclock::spawn_local(poll_fn(move |cx| {
+                Pin::new(&mut *waiting.borrow_mut()).poll(cx)
+            }));
+            softclock::sleep(MS).await;
+            let earliest = softclock::now() + MS;
+            let window = FireWindow { earliest, rough };
+            sleep.borrow_mut().reset_within(window);
+            waiter.await;
+            assert!(softclock::now() >= earliest);
+        });
+    }
 }
 
 #[test]
