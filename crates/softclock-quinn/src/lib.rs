@@ -63,7 +63,7 @@
 //! lose datagrams when the timer was late.
 //!
 //! Datagrams in the queue are sent even if the endpoint is dropped meanwhile, so that the peer learns that a connection
-//! was closed.
+//! was closed. Under softclock they leave while the runtime runs, and its end drops them.
 #![forbid(unsafe_code)]
 
 mod paced;

@@ -102,7 +102,7 @@ enum Timing {
 }
 
 impl Timing {
-    /// Returns that of a socket that has just been made.
+    /// Returns the timing for a socket that its runtime has just wrapped on this thread.
     fn of(socket: &Socket) -> Self {
         match is_on_softclock(&socket.0) {
             true => Self::Loop,

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use quinn::{Endpoint, EndpointConfig, Runtime, ServerConfig};
-use softclock_quinn::{Pacing, SoftclockRuntime, paced};
+use quinn::congestion::CubicConfig;
+use quinn::{ConnectionError, Endpoint, EndpointConfig, Runtime, ServerConfig};
+use softclock_quinn::{Limits, Pacing, SoftclockRuntime, observed, paced, paced_by_window};
 use support::{NAME, configs, cubic, fetch, serve};
 
 fn endpoint(quinn: &Arc<SoftclockRuntime>, server: Option<ServerConfig>) -> Endpoint {
@@ -201,4 +202,87 @@ fn a_paced_socket_on_softclock() {
         assert!(softclock::now().since(start) > Duration::from_millis(90));
         assert!(socket.counts().unwrap().sent > 300);
     });
+    assert!(!has_timer_thread());
+}
+
+#[test]
+fn a_socket_that_learns_on_softclock() {
+    let runtime = softclock::Runtime::new().unwrap();
+    let quinn = Arc::new(SoftclockRuntime::new(&runtime));
+    let (server_config, client_config) = configs(observed(CubicConfig::default()));
+    runtime.block_on(async {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let socket = paced_by_window(socket, &*quinn, Limits::default()).unwrap();
+        let server = Endpoint::new_with_abstract_socket(
+            EndpointConfig::default(),
+            Some(server_config),
+            socket,
+            quinn.clone(),
+        );
+        let server = server.unwrap();
+        let address = server.local_addr().unwrap();
+        softclock::spawn_local(serve(server.clone(), spawn));
+        let client = endpoint(&quinn, None);
+        for _ in 0..2 {
+            let connecting = client.connect_with(client_config.clone(), address, NAME);
+            let connection = connecting.unwrap().await.unwrap();
+            fetch(&connection, 3_000_000).await;
+            connection.close(0_u32.into(), b"done");
+        }
+        client.wait_idle().await;
+    });
+    assert!(!has_timer_thread());
+}
+
+#[test]
+fn the_last_words_of_a_dropped_endpoint_are_sent() {
+    let runtime = softclock::Runtime::new().unwrap();
+    let quinn = Arc::new(SoftclockRuntime::new(&runtime));
+    let (server_config, client_config) = configs(cubic());
+    runtime.block_on(async {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let pacing = Pacing::of_rate("2mbit".parse().unwrap());
+        let socket = paced(socket, &*quinn, pacing).unwrap();
+        let server = Endpoint::new_with_abstract_socket(
+            EndpointConfig::default(),
+            Some(server_config),
+            socket.clone(),
+            quinn.clone(),
+        );
+        let server = server.unwrap();
+        let address = server.local_addr().unwrap();
+        let client = endpoint(&quinn, None);
+        let connecting = client.connect_with(client_config, address, NAME).unwrap();
+        let accepting = softclock::spawn_local(async move {
+            let accepted = server.accept().await.unwrap().await.unwrap();
+            (server, accepted)
+        });
+        let connection = connecting.await.unwrap();
+        let (server, accepted) = accepting.await;
+        let mut stream = accepted.open_uni().await.unwrap();
+        // Fewer than the first congestion window, which would hold the closing frame back.
+        stream.write_all(&[0; 7_000]).await.unwrap();
+        // Until datagrams wait.
+        while socket.counts().unwrap().queued < 3 {
+            softclock::sleep(Duration::from_millis(1)).await;
+        }
+        accepted.close(7_u32.into(), b"bye");
+        drop((stream, accepted, server, socket));
+        match connection.closed().await {
+            ConnectionError::ApplicationClosed(closed) => {
+                assert_eq!(closed.error_code, 7_u32.into());
+            }
+            other => panic!("{other}"),
+        }
+    });
+}
+
+/// Whether this process has a timer thread. The kernel keeps 15 bytes of its name.
+fn has_timer_thread() -> bool {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    tasks.flatten().any(|task| {
+        let name = std::fs::read_to_string(task.path().join("comm"));
+        // A thread may have ended meanwhile.
+        name.is_ok_and(|name| name.trim_end() == "softclock-timer")
+    })
 }

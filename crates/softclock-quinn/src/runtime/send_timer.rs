@@ -2,26 +2,26 @@
 
 use std::future::{Future, poll_fn};
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
 use atomic_waker::AtomicWaker;
-use softclock::{FireWindow, Sleep};
+use softclock::{FireWindow, Instant, Sleep};
+use softclock_linux::clock::monotonic_ns;
 use softclock_tokio::pacing::{SendJob, SendTimer};
 
 /// A handle to a task of the runtime, which waits and runs the job. The task ends with its handle or its runtime.
 ///
-/// Any thread may use the handle. After the end of the runtime, jobs are dropped.
+/// Any thread may use the handle. Jobs run only while the runtime does, and its end drops them.
 pub(crate) struct LoopTimer(Arc<Shared>);
 
-#[derive(Default)]
 struct Shared {
     slot: Mutex<Slot>,
     task: AtomicWaker,
 }
 
-#[derive(Default)]
 struct Slot {
     pending: Option<(FireWindow, Arc<dyn SendJob>)>,
     /// Whether the task looks at the slot again before it waits, so that nothing has to wake it.
@@ -32,7 +32,15 @@ struct Slot {
 impl LoopTimer {
     /// Starts the task on the runtime of this thread.
     pub(crate) fn new() -> Self {
-        let shared = Arc::<Shared>::default();
+        let slot = Slot {
+            pending: None,
+            is_awake: true,
+            has_ended: false,
+        };
+        let shared = Arc::new(Shared {
+            slot: Mutex::new(slot),
+            task: AtomicWaker::new(),
+        });
         let mut task = Task {
             shared: shared.clone(),
             sleep: None,
@@ -56,7 +64,7 @@ impl SendTimer for LoopTimer {
     }
 
     fn cancel(&mut self) -> bool {
-        // The task wakes up once in vain if nothing is set until then.
+        // The task is not told: at the worst it wakes up in vain at the time that was set.
         self.0.lock().pending.take().is_some()
     }
 }
@@ -88,8 +96,8 @@ impl Shared {
 
 struct Task {
     shared: Arc<Shared>,
-    /// Until the time of the job, or of an earlier one.
-    sleep: Option<Sleep>,
+    /// The sleep for a job, with the window that was set.
+    sleep: Option<(FireWindow, Sleep)>,
 }
 
 impl Task {
@@ -108,28 +116,47 @@ impl Task {
             };
             drop(slot);
             if self.poll_sleep(window, cx).is_ready() {
+                self.sleep = None;
                 let is_over = |pending: &mut (FireWindow, _)| pending.0 == window;
                 // Bound to a name: the job runs without the lock.
                 let pending = self.shared.lock().pending.take_if(is_over);
                 if let Some((_, job)) = pending {
-                    job.run();
+                    // The panic hook reports a panic, and the sender goes on.
+                    let _ = catch_unwind(AssertUnwindSafe(|| job.run()));
                 }
                 continue;
             }
             let mut slot = self.shared.lock();
             let is_same = matches!(&slot.pending, Some((pending, _)) if *pending == window);
-            if is_same {
+            if is_same && !slot.has_ended {
                 slot.is_awake = false;
                 return Poll::Pending;
             }
         }
     }
 
+    /// Ready when `window` has begun.
     fn poll_sleep(&mut self, window: FireWindow, cx: &mut Context<'_>) -> Poll<()> {
-        let new = || softclock::sleep_until(window.earliest);
-        let sleep = self.sleep.get_or_insert_with(new);
-        sleep.reset_within(window);
+        let new = || (window, softclock::sleep_until(window.earliest));
+        let is_new = self
+            .sleep
+            .as_ref()
+            .is_none_or(|(slept, _)| *slept != window);
+        let (slept, sleep) = self.sleep.get_or_insert_with(new);
+        if is_new {
+            *slept = window;
+            sleep.reset_within(on_softclock(window));
+        }
         Pin::new(sleep).poll(cx)
+    }
+}
+
+/// Returns a window of CLOCK_MONOTONIC on the clock of the runtime, which may be ahead after the machine has slept.
+fn on_softclock(window: FireWindow) -> FireWindow {
+    let now = Instant::from_ns(monotonic_ns());
+    FireWindow {
+        earliest: softclock::now() + window.earliest.since(now),
+        ..window
     }
 }
 
@@ -146,133 +173,187 @@ impl Drop for Task {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::{Receiver, Sender, channel};
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::thread;
     use std::time::Duration;
 
-    use softclock::Instant;
-
     use super::*;
 
-    /// Tells when it runs.
-    struct Job(Mutex<Sender<Instant>>);
+    /// Counts its runs.
+    #[derive(Default)]
+    struct Job {
+        runs: AtomicUsize,
+        last: Mutex<Option<Instant>>,
+    }
 
-    impl SendJob for Job {
-        fn run(self: Arc<Self>) {
-            let sender = self.0.lock().unwrap();
-            let _ = sender.send(softclock::now());
+    impl Job {
+        fn runs(&self) -> usize {
+            self.runs.load(Ordering::Relaxed)
+        }
+
+        /// Waits until it has run `times`. Returns the time of the last run.
+        async fn ran(&self, times: usize) -> Instant {
+            while self.runs() < times {
+                softclock::sleep(MS).await;
+            }
+            let last = *self.last.lock().unwrap();
+            last.expect("it ran")
         }
     }
 
-    fn job() -> (Arc<Job>, Receiver<Instant>) {
-        let (sender, receiver) = channel();
-        (Arc::new(Job(Mutex::new(sender))), receiver)
+    impl SendJob for Job {
+        fn run(self: Arc<Self>) {
+            *self.last.lock().unwrap() = Some(monotonic());
+            self.runs.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn monotonic() -> Instant {
+        Instant::from_ns(monotonic_ns())
     }
 
     fn after(delay: Duration) -> FireWindow {
-        FireWindow::from(softclock::now() + delay)
+        FireWindow::from(monotonic() + delay)
     }
 
     const MS: Duration = Duration::from_millis(1);
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// Runs `f` inside a runtime, and then the runtime for 20 ms.
-    fn inside<R>(f: impl FnOnce() -> R) -> R {
-        softclock::Runtime::new().unwrap().block_on(async {
-            let result = f();
-            softclock::sleep(20 * MS).await;
-            result
-        })
+    fn inside<R>(task: impl Future<Output = R>) -> R {
+        softclock::Runtime::new().unwrap().block_on(task)
+    }
+
+    /// A timer whose task waits.
+    async fn timer() -> LoopTimer {
+        let timer = LoopTimer::new();
+        while timer.0.lock().is_awake {
+            softclock::yield_now().await;
+        }
+        timer
     }
 
     #[test]
     fn a_job_runs_once_and_not_before_its_time() {
-        let (job, ran) = job();
-        let (due, _timer) = inside(|| {
-            let (window, mut timer) = (after(MS), LoopTimer::new());
-            timer.set(window, job);
-            (window.earliest, timer)
+        inside(async {
+            let (job, window) = (Arc::<Job>::default(), after(2 * MS));
+            let mut timer = timer().await;
+            timer.set(window, job.clone());
+            assert!(job.ran(1).await >= window.earliest);
+            softclock::sleep(5 * MS).await;
+            assert_eq!(job.runs(), 1);
+            assert!(!timer.cancel());
         });
-        assert!(ran.try_recv().unwrap() > due);
-        assert!(ran.try_recv().is_err());
     }
 
     #[test]
     fn a_time_is_moved_forward_and_back() {
-        let (early, early_ran) = job();
-        let (late, late_ran) = job();
-        let (due, _timers) = inside(|| {
-            let [mut first, mut second] = [LoopTimer::new(), LoopTimer::new()];
-            first.set(after(HOUR), early);
-            first.reset(after(MS));
-            let window = after(10 * MS);
-            second.set(after(MS), late);
-            second.reset(window);
-            (window.earliest, [first, second])
+        inside(async {
+            let job = Arc::<Job>::default();
+            let mut timer = timer().await;
+            timer.set(after(HOUR), job.clone());
+            softclock::sleep(MS).await;
+            timer.reset(after(MS));
+            job.ran(1).await;
+            timer.set(after(5 * MS), job.clone());
+            softclock::sleep(MS).await;
+            // A thread that has slept for too long has run it.
+            let was_pending = job.runs() == 1;
+            let window = after(20 * MS);
+            timer.reset(window);
+            let ran = job.ran(2).await;
+            assert!(ran >= window.earliest || !was_pending);
         });
-        assert!(early_ran.try_recv().is_ok());
-        assert!(late_ran.try_recv().unwrap() > due);
     }
 
     #[test]
-    fn a_job_is_cancelled_until_it_has_begun() {
-        let (first, first_ran) = job();
-        let (second, second_ran) = job();
-        let mut timer = inside(|| {
-            let mut timer = LoopTimer::new();
+    fn a_job_that_was_cancelled_does_not_run() {
+        inside(async {
+            let [first, second] = [Arc::<Job>::default(), Arc::default()];
+            let mut timer = timer().await;
             assert!(!timer.cancel());
-            timer.set(after(MS), first);
-            assert!(timer.cancel());
-            timer.set(after(2 * MS), second);
-            timer
+            timer.set(after(20 * MS), first.clone());
+            softclock::sleep(MS).await;
+            let is_cancelled = timer.cancel();
+            timer.set(after(25 * MS), second.clone());
+            second.ran(1).await;
+            assert_eq!(first.runs(), usize::from(!is_cancelled));
         });
-        assert!(first_ran.try_recv().is_err());
-        assert!(second_ran.try_recv().is_ok());
-        assert!(!timer.cancel());
     }
 
     #[test]
     fn another_thread_sets_the_time() {
-        let (job, ran) = job();
-        softclock::Runtime::new().unwrap().block_on(async {
-            let mut timer = LoopTimer::new();
-            // The task waits.
-            softclock::sleep(MS).await;
-            let window = after(MS);
+        inside(async {
+            let job = Arc::<Job>::default();
+            let mut timer = timer().await;
+            let set = job.clone();
             let other = thread::spawn(move || {
-                timer.set(window, job);
+                timer.set(after(MS), set);
                 timer
             });
-            while ran.try_recv().is_err() {
+            job.ran(1).await;
+            drop(other.join().unwrap());
+        });
+    }
+
+    /// Sets its timer again for some runs, and panics in each.
+    struct Repeats {
+        timer: Mutex<Option<LoopTimer>>,
+        job: Job,
+    }
+
+    impl SendJob for Repeats {
+        fn run(self: Arc<Self>) {
+            let runs = self.job.runs.fetch_add(1, Ordering::Relaxed) + 1;
+            let timer = self.timer.lock().unwrap().take();
+            if let Some(mut timer) = timer.filter(|_| runs < 3) {
+                timer.set(after(Duration::ZERO), self.clone());
+                *self.timer.lock().unwrap() = Some(timer);
+            }
+            panic!("expected by the test");
+        }
+    }
+
+    #[test]
+    fn a_job_may_set_the_timer_again_and_panic() {
+        inside(async {
+            let timer = timer().await;
+            let shared = Arc::downgrade(&timer.0);
+            let repeats = Arc::new(Repeats {
+                timer: Mutex::new(Some(timer)),
+                job: Job::default(),
+            });
+            let mut guard = repeats.timer.lock().unwrap();
+            let timer = guard.as_mut().expect("it was just made");
+            timer.set(after(MS), repeats.clone());
+            drop(guard);
+            while repeats.job.runs() < 3 || shared.upgrade().is_some() {
                 softclock::sleep(MS).await;
             }
-            drop(other.join());
         });
     }
 
     #[test]
     fn the_end_of_the_runtime_drops_the_job() {
-        let (job, ran) = job();
-        let mut timer = inside(|| {
-            let mut timer = LoopTimer::new();
+        let job = Arc::<Job>::default();
+        let mut timer = inside(async {
+            let mut timer = timer().await;
             timer.set(after(HOUR), job.clone());
             timer
         });
         assert_eq!(Arc::strong_count(&job), 1);
-        timer.set(FireWindow::from(Instant::ORIGIN), job.clone());
-        assert_eq!(Arc::strong_count(&job), 1);
-        assert!(ran.try_recv().is_err());
+        timer.set(after(Duration::ZERO), job.clone());
+        assert_eq!((Arc::strong_count(&job), job.runs()), (1, 0));
     }
 
     #[test]
     fn the_task_ends_with_its_handle() {
-        softclock::Runtime::new().unwrap().block_on(async {
-            let timer = LoopTimer::new();
-            let weak = Arc::downgrade(&timer.0);
-            softclock::sleep(MS).await;
+        inside(async {
+            let timer = timer().await;
+            let shared = Arc::downgrade(&timer.0);
             drop(timer);
-            softclock::sleep(MS).await;
-            assert!(weak.upgrade().is_none());
+            while shared.upgrade().is_some() {
+                softclock::sleep(MS).await;
+            }
         });
     }
 }

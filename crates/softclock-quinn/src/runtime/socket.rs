@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use quinn::udp::{RecvMeta, Transmit, UdpSocketState};
+use quinn::udp::{BATCH_SIZE, RecvMeta, Transmit, UdpSocketState};
 use quinn::{AsyncUdpSocket, UdpPoller};
 use softclock::Transfer;
 use softclock_linux::readiness::{Readiness, current_state};
@@ -27,7 +27,7 @@ pub(super) struct Socket {
 }
 
 thread_local! {
-    /// The last one of this thread.
+    /// The socket that was created last on this thread. The weak pointer keeps its address from being used again.
     static NEWEST: RefCell<Weak<Socket>> = const { RefCell::new(Weak::new()) };
 }
 
@@ -48,7 +48,7 @@ impl Socket {
         Ok(this)
     }
 
-    /// Whether `other`, which has just been made on this thread, is a socket of this kind. quinn's traits do not tell.
+    /// Whether `other`, which has just been made on this thread, is a socket of this kind. The trait has no downcast.
     pub(super) fn is(other: &Arc<dyn AsyncUdpSocket>) -> bool {
         NEWEST.with_borrow(|newest| ptr::addr_eq(newest.as_ptr(), Arc::as_ptr(other)))
     }
@@ -77,8 +77,9 @@ impl AsyncUdpSocket for Socket {
         // The future has no state of its own, so it may be made anew for each poll.
         let receive = registration.read_with(|_| {
             let received = self.state.recv((&*self.socket).into(), buffers, meta);
-            // One call takes as many as wait. Buffers that it has not filled show that the queue is empty.
-            received.map(|datagrams| Transfer::of(datagrams, buffers.len()))
+            // Fewer datagrams than one call takes: the queue is empty.
+            let most = buffers.len().min(BATCH_SIZE);
+            received.map(|datagrams| Transfer::of(datagrams, most))
         });
         pin!(receive).poll(cx)
     }

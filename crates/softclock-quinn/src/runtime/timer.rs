@@ -24,14 +24,14 @@ impl Timer {
     }
 }
 
-/// A sleep for which an idle thread does not spin: quinn makes lateness up by larger bursts.
+/// A sleep for which an idle thread does not spin. quinn's pacing makes lateness up, and its other timers are timeouts.
 fn roughly_until(deadline: softclock::Instant) -> Sleep {
     let mut sleep = softclock::sleep_until(deadline);
     sleep.reset_within(FireWindow::roughly(deadline));
     sleep
 }
 
-/// Returns `deadline` on the clock of the runtime. The clocks differ by a microsecond at most.
+/// Returns `deadline` on the clock of the runtime.
 fn on_softclock(deadline: Instant) -> softclock::Instant {
     let left = deadline.saturating_duration_since(Instant::now());
     softclock::now() + left

@@ -74,9 +74,9 @@ impl Schedule {
         self.clock.next_send(now)
     }
 
-    /// Returns how long a transmission may wait after its time for a trigger state. Less than half of its interval, so that
-    /// the clock makes it up, and the timer thread may be somewhat late, too. Datagrams that are counted do not wait: they
-    /// are sent at a rate for their spacing.
+    /// Returns how long a transmission may wait after its time for a trigger state. Less than half of its interval, so
+    /// that the clock makes it up, and the timer may be late, too. Datagrams that are counted do not wait: they are
+    /// sent at a rate for their spacing.
     pub(super) fn patience(&self) -> Duration {
         match self.plan.pace {
             Pace::Bits(_) => (self.plan.target() / 4).min(MOST_PATIENCE),
@@ -188,8 +188,7 @@ const HEADER_BYTES: u64 = 28;
 /// An IP packet of the usual MTU.
 const FULL_BYTES: u64 = 1500;
 
-/// Datagrams that take less than this are joined, so that the timer thread wakes up at most every 160 us, unless four take
-/// less.
+/// Datagrams that take less than this are joined, so that the timer fires at most every 160 us, unless four take less.
 const JOINED_TIME: Duration = Duration::from_micros(160);
 
 /// The longest wait for a trigger state.

@@ -379,7 +379,7 @@ impl<F: Clone + PartialEq> State<F> {
         self.schedule.as_ref().map_or(now, next)
     }
 
-    /// Returns when the timer fires for datagrams that are due at `at`: it waits for a trigger state first.
+    /// Returns when the timer fires for datagrams that are due at `at`: at once, or after a wait for a trigger state.
     fn window(&self, at: Instant) -> FireWindow {
         let schedule = self.schedule.as_ref();
         match schedule.map_or(Duration::ZERO, Schedule::patience) {

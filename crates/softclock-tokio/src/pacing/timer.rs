@@ -10,8 +10,9 @@ use crate::timers::{SendJob, Timers};
 /// a program whose event loop has timers of its own implements this with them, which saves a switch of threads for each
 /// transmission.
 ///
-/// A sender calls these methods under its lock, and sets the timer only while it is not set. They must not block, nor
-/// run the job.
+/// A sender calls these methods under its lock, from any thread that sends and from within the job, and sets the timer
+/// only while it is not set. They must not block, nor run the job. Times are of CLOCK_MONOTONIC. The job may panic;
+/// later ones must run all the same.
 pub trait SendTimer: Send + 'static {
     /// Runs `job` once, from the beginning of `window` on. The window is rough where lateness is made up later.
     fn set(&mut self, window: FireWindow, job: Arc<dyn SendJob>);
