@@ -6,7 +6,7 @@
 //! - [`sleep`], [`sleep_until`] and [`interval`] end tens of microseconds after their time, not at the next
 //!   millisecond.
 //! - [`UdpSocket`] sends datagrams at an even rate. They wait in a bounded queue; [`Pacing`] and [`Limits`] state the
-//!   rate, the burst and the length of the queue.
+//!   rate, the burst and the length of the queue. The rate may [change](UdpSocket::set_pacing) at any time.
 //!
 //! # Example
 //! ```

@@ -150,7 +150,8 @@ impl UdpSocket {
         self.get_ref().recv(buffer).await
     }
 
-    /// Changes the rate from the next transmission on, also of the datagrams that wait. The limits stay as they were.
+    /// Changes the rate from the next transmission on, also of the datagrams that wait: the next one is due at the new
+    /// rate after the last one that was sent. The limits of `pacing` are ignored: those of the socket stay.
     pub fn set_pacing(&self, pacing: Pacing) {
         self.sender.set_pacing(Some(pacing));
     }

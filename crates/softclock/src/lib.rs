@@ -131,6 +131,7 @@ pub use runtime::{
     PostError, Remote, RemoteHandle, Runtime, SoftEvent, Statistics, UnknownMechanism, remote,
     try_remote,
 };
+pub use softclock_core::units::UnitError;
 pub use softclock_core::{FireWindow, Histogram, Instant, Rate, TriggerState, TriggerTrace};
 pub use softclock_linux::busy_poll::BusyPoll;
 pub use softclock_linux::output;

@@ -159,7 +159,7 @@ impl RateClock {
         1 + allowed.map_or(more, |allowed| more.min(allowed))
     }
 
-    /// Records a transmission at `now`.
+    /// Records a transmission at `now`. Call it once for each of those that are sent together, with the same time.
     pub fn on_transmit(&mut self, now: Instant) {
         self.transmit(now, 1, 1);
     }

@@ -13,7 +13,11 @@
 #![doc = include_str!("../../examples/timers_events.rs")]
 //! ```
 //!
-//! The same loop with mio is the example program `timers_mio.rs`, and with `epoll_wait`, `timers_epoll.rs`.
+//! The same loop with mio is the example program `timers_mio.rs`. With `epoll_wait`, whose waits a descriptor ends:
+//!
+//! ```
+#![doc = include_str!("../../examples/timers_epoll.rs")]
+//! ```
 //!
 //! # How long to wait
 //! [`before_wait`](LoopTimers::before_wait) returns an `Option<Duration>`, the argument of `mio::Poll::poll` and
@@ -23,6 +27,10 @@
 //! - `epoll_wait` and `poll` take milliseconds, and so do the waits of mio and libuv, which use them. [`timeout_ms`]
 //!   rounds up, so events are up to 1 ms late. For events on time, register a [`WakeTimer`] with the loop: a
 //!   descriptor that becomes readable when the wait should end.
+//! - A timeout in nanoseconds may be rounded up all the same: `rustix::event::epoll::wait` calls `epoll_pwait2` only with
+//!   the feature `linux_5_11` of rustix.
+//!
+//! If events are hundreds of microseconds late ([`statistics`](LoopTimers::statistics)), the wait is not exact.
 //!
 //! # Instants
 //! Events and clocks take this crate's [`Instant`], in nanoseconds of CLOCK_MONOTONIC. [`LoopTimers::from_std`] and
@@ -48,8 +56,11 @@
 //!     std::thread::sleep(timers.before_wait().expect("an event is pending"));
 //!     let now = timers.after_wait(false);
 //!     while timers.next_overdue().is_some() {
-//!         sent += 1; // send a packet here
-//!         flow.on_transmit(now);
+//!         // More than one after a late event: otherwise the flow would fall behind for good.
+//!         for _ in 0..flow.due(now) {
+//!             sent += 1; // send a packet here
+//!             flow.on_transmit(now);
+//!         }
 //!         timers.schedule(FireWindow::from(flow.next_send(now)), ());
 //!     }
 //! }
@@ -69,7 +80,11 @@ pub use send_queue::{QueueFull, SendOptions, SendQueue};
 pub use softclock_core::pacing::{
     ByteClock, ClassId, ClassOptions, ClassStatistics, Dequeued, DropReason, RateClock,
 };
-pub use softclock_core::{Due, EventCounts, FireWindow, Instant, TimerKey, TriggerState};
+pub use softclock_core::{
+    Due, EventCounts, FireWindow, Histogram, Instant, StateStatistics, TimerKey, TriggerState,
+    TriggerStatistics,
+};
+pub use softclock_linux::clock::ClockSource;
 pub use statistics::LoopStatistics;
 pub use timers::LoopTimers;
 pub use wait::{WakeTimer, timeout_ms};

@@ -149,7 +149,8 @@ impl<T> LoopTimers<T> {
         self.timers.schedule(window, value)
     }
 
-    /// Schedules an event to fire once `delay` has passed.
+    /// Schedules an event to fire once `delay` has passed. An idle thread wakes up on time for it; for a timeout,
+    /// [`schedule`](Self::schedule) one with [`FireWindow::roughly`].
     #[inline]
     pub fn schedule_after(&mut self, delay: Duration, value: T) -> TimerKey {
         self.schedule(FireWindow::from(self.now() + delay), value)
@@ -203,7 +204,8 @@ impl<T> LoopTimers<T> {
     }
 
     /// Returns the next event that was due at the last [`check`](Self::check), at most 32 events a check. Further
-    /// events wait for the next check, and [`before_wait`](Self::before_wait) returns zero meanwhile.
+    /// events and those that are not taken wait for the next check, and [`before_wait`](Self::before_wait) returns zero
+    /// meanwhile.
     #[inline]
     pub fn next_overdue(&mut self) -> Option<Due<T>> {
         self.left = self.left.checked_sub(1)?;
@@ -316,6 +318,22 @@ impl<T> LoopTimers<T> {
     }
 
     /// Returns all counts and histograms so far. Copies about 100 KB and makes a system call.
+    ///
+    /// The lateness of an event counts until the check that finds it due.
+    ///
+    /// # Example
+    /// ```
+    /// use softclock::embed::LoopTimers;
+    /// use std::time::Duration;
+    ///
+    /// let mut timers = LoopTimers::new();
+    /// timers.schedule_after(Duration::from_micros(200), "tick");
+    /// std::thread::sleep(Duration::from_millis(1));
+    /// timers.after_wait(false);
+    /// assert!(timers.next_overdue().is_some());
+    /// let lateness = timers.statistics().triggers.lateness();
+    /// assert!(lateness.quantile_ns(0.99) > 700_000);
+    /// ```
     pub fn statistics(&mut self) -> LoopStatistics {
         self.run_time.sample(self.clock.now(), cpu_time_ns());
         let mut triggers = self.timers.triggers().clone();
