@@ -1,4 +1,4 @@
-//! `cargo xtask c-library`: the libraries for C, with their header, manual page and file for pkg-config.
+//! `cargo xtask c-library`: the libraries for C, with their header, manual page, examples and file for pkg-config.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -47,7 +47,13 @@ fn install(prefix: &Path) -> Result<(), String> {
         (source.join("include/softclock.h"), "include/softclock.h"),
         (source.join("man/softclock.3"), "share/man/man3/softclock.3"),
     ];
-    for (from, to) in files {
+    let examples = ["epoll.c", "libevent.c", "libuv.c", "send_queue.c"];
+    let examples = examples.map(|name| {
+        let from = source.join("examples").join(name);
+        (from, format!("share/doc/softclock/examples/{name}"))
+    });
+    let files = files.map(|(from, to)| (from, to.to_owned()));
+    for (from, to) in files.into_iter().chain(examples) {
         let to = prefix.join(to);
         copy(&from, &to).map_err(|error| format!("{}: {error}", to.display()))?;
     }

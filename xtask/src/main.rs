@@ -107,8 +107,8 @@ cargo xtask dist              Builds the release, and its manual and completions
 cargo xtask deb [--binary PATH]
                               Builds a Debian package in target/debian, of the release or PATH.
 cargo xtask c-library [--prefix DIRECTORY]
-                              Installs the library for C, its header, manual page and file for
-                              pkg-config below DIRECTORY, by default target/c-library.
+                              Installs the library for C, its header, manual page, examples and
+                              file for pkg-config below DIRECTORY, by default target/c-library.
 
 With CI set in the environment a test that cannot run here counts as a failure. Up to three tests
 that fail beside others are run again alone, and are reported as unstable if they pass then.

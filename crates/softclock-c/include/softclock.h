@@ -67,7 +67,10 @@ typedef struct softclock_event {
 	uint64_t lateness_ns;	/* the time from then to the check */
 } softclock_event;
 
-/* Counts since the timers were created, and the lateness of their events. */
+/*
+ * Counts since the timers were created, and the lateness of their events. Percentiles are rounded up, by at most
+ * 6.25 %. For the lateness of a period, create timers for it.
+ */
 typedef struct softclock_statistics {
 	uint64_t checks;
 	uint64_t scheduled;	/* including rescheduled events */
@@ -121,7 +124,7 @@ int softclock_check(softclock_timers *timers, int state);
 
 /*
  * Stores an event that was due at the last check in *event and returns 1, or returns 0 if there is none. At most 32
- * events a check; further ones wait for the next check.
+ * events a check; further ones, and those that are not taken, wait for the next check.
  */
 int softclock_next(softclock_timers *timers, softclock_event *event);
 
@@ -162,15 +165,15 @@ int softclock_wake_free(softclock_wake *wake);
 
 /*
  * Returns the descriptor, to be watched for reading, level- or edge-triggered. It need not be read: its event only ends
- * the wait. The softclock_wake closes it.
+ * the wait. softclock_wake_free() closes it: end the watch before, in libuv by uv_close() of its handle.
  */
 int softclock_wake_fd(softclock_wake *wake);
 
 /*
  * Sets the descriptor for a wait of `wait_ns`, the result of softclock_before_wait(). Returns the limit for the wait of
  * the loop itself: 0 if it must not block, otherwise SOFTCLOCK_NO_LIMIT. Returns errors, which are negative, as they
- * are. The wait may end sooner, by up to 1/16 of its length. One system call, unless the wait ends at the same time as the
- * one before.
+ * are. The wait may end sooner, by up to 1/16 of its length. One system call, unless the wait ends at the same time as
+ * the one before.
  */
 int64_t softclock_wake_limit(softclock_wake *wake, int64_t wait_ns);
 
@@ -285,9 +288,10 @@ typedef struct softclock_send_queue softclock_send_queue;
 
 /* The settings of a send queue. 0 stands for the default in parentheses. */
 typedef struct softclock_send_options {
-	uint64_t rate_bps;	/* the rate in bits per second; it has no default */
+	uint64_t rate_bps;	/* the rate in bits per second, of the data without headers; it has no default */
 	uint64_t burst_bps;	/* the rate at which it catches up after late events (twice the rate) */
-	size_t piece;		/* bytes of a full message, or of a piece of a stream (1448), up to 1 GiB */
+	size_t piece;		/* bytes of a full message, or of a piece of a stream (1448), up to 1 GiB; a longer message
+				 * is sent whole, and delays the next one */
 	size_t most_bytes;	/* the most bytes that wait (256 KiB), up to 1 GiB */
 	size_t most_messages;	/* the most messages that wait (1024), up to 2^24 */
 } softclock_send_options;
@@ -310,7 +314,8 @@ int softclock_send_queue_push(softclock_send_queue *queue, const void *data, siz
 
 /*
  * Returns the time for which to schedule an event that calls softclock_send_queue_send_due(); SOFTCLOCK_NEVER if no
- * data waits, and after an error.
+ * data waits, and after an error. While the socket has no room (-EAGAIN), the time is past: wait for the socket
+ * instead.
  */
 uint64_t softclock_send_queue_next_due(softclock_send_queue *queue, uint64_t now_ns);
 

@@ -130,8 +130,9 @@ thread_local! {
 }
 
 impl PacedSocket {
-    /// Returns the numbers of datagrams sent, dropped and waiting, if the rate is stated. The senders of connections
-    /// are counted by quinn ([`quinn::Connection::stats`]).
+    /// Returns the numbers of datagrams sent, dropped and waiting, if the rate is stated. Keep a clone of the [`Arc`]
+    /// for it, as the endpoint takes the other. The senders of connections are counted by quinn
+    /// ([`quinn::Connection::stats`]).
     pub fn counts(&self) -> Option<Counts> {
         match &self.rate {
             RateSource::Stated(sender) => Some(sender.counts()),

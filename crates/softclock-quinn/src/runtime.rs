@@ -32,9 +32,10 @@ pub(crate) use send_timer::LoopTimer;
 /// - Connections may be used from other threads: their tasks run on the runtime's.
 ///
 /// # Example
+/// An endpoint with a paced socket, which the loop of the runtime times:
 /// ```
 /// use quinn::{Endpoint, EndpointConfig};
-/// use softclock_quinn::SoftclockRuntime;
+/// use softclock_quinn::{Pacing, SoftclockRuntime, paced};
 /// use std::net::UdpSocket;
 /// use std::sync::Arc;
 ///
@@ -43,7 +44,11 @@ pub(crate) use send_timer::LoopTimer;
 /// let quinn = Arc::new(SoftclockRuntime::new(&runtime));
 /// runtime.block_on(async {
 ///     let socket = UdpSocket::bind("127.0.0.1:0")?;
-///     let endpoint = Endpoint::new(EndpointConfig::default(), None, socket, quinn)?;
+///     // Without pacing: Endpoint::new(config, None, socket, quinn). Not Endpoint::client, which looks for tokio.
+///     let pacing = Pacing::of_rate("90mbit".parse().expect("a rate"));
+///     let socket = paced(socket, &*quinn, pacing)?;
+///     let config = EndpointConfig::default();
+///     let endpoint = Endpoint::new_with_abstract_socket(config, None, socket, quinn)?;
 ///     endpoint.wait_idle().await;
 ///     Ok(())
 /// })

@@ -16,6 +16,7 @@
 
 mod example;
 mod files;
+mod iperf;
 pub mod lab;
 mod load;
 
@@ -27,6 +28,7 @@ use std::path::{Path, PathBuf};
 
 pub use example::example;
 pub use files::{directory, noise};
+pub use iperf::iperf3;
 pub use load::beside;
 
 /// The environment variable with the path of the log of skipped and partial tests. Each appends a line. The log exists

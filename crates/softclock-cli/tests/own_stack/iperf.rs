@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use serde_json::Value;
-use softclock_testing::require;
+use softclock_testing::{iperf3, require};
 
 use crate::lab::{ADDRESS, Carrier, Lab, Server, lab};
 
@@ -62,7 +62,11 @@ fn relay(lab: &Lab) -> Server {
 /// Runs iperf3's client, whose connections must all carry bytes and end without an error.
 fn assert_measured(lab: &Lab, words: &str, options: &str) {
     let line = format!("timeout 90 iperf3 --json --client {ADDRESS} {words}");
-    let report: Value = serde_json::from_str(&lab.run_at_client(&line)).expect("JSON");
+    let text = iperf3(|| {
+        let output = lab.at_client(&line).output();
+        String::from_utf8_lossy(&output.expect("nsenter is installed").stdout).into_owned()
+    });
+    let report: Value = serde_json::from_str(&text).expect("JSON");
     assert!(report["error"].is_null(), "{options}, {words}: {report}");
     let streams = report["end"]["streams"].as_array().expect("a list");
     let expected = if words.contains("-P 4") { 4 } else { 1 };

@@ -27,8 +27,8 @@
 //! - `epoll_wait` and `poll` take milliseconds, and so do the waits of mio and libuv, which use them. [`timeout_ms`]
 //!   rounds up, so events are up to 1 ms late. For events on time, register a [`WakeTimer`] with the loop: a
 //!   descriptor that becomes readable when the wait should end.
-//! - A timeout in nanoseconds may be rounded up all the same: `rustix::event::epoll::wait` calls `epoll_pwait2` only with
-//!   the feature `linux_5_11` of rustix.
+//! - A timeout in nanoseconds may be rounded up all the same: `rustix::event::epoll::wait` calls `epoll_pwait2` only
+//!   with the feature `linux_5_11` of rustix.
 //!
 //! If events are hundreds of microseconds late ([`statistics`](LoopTimers::statistics)), the wait is not exact.
 //!
@@ -39,7 +39,8 @@
 //! # Pacing
 //! [`SendQueue`] sends the data of a socket evenly. For other cases, [`RateClock`] computes when to send the packets of
 //! one flow, and [`ByteClock`] those of several classes on a link. Both take the time as an argument, which
-//! [`check`](LoopTimers::check) returns. A flow that sends every 100 us, and every 50 us to catch up after a late event:
+//! [`check`](LoopTimers::check) returns. A flow that sends every 100 us, and every 50 us to catch up after a late
+//! event:
 //!
 //! ```
 //! use softclock::TriggerState;

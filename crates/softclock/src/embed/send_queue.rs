@@ -154,7 +154,8 @@ impl<S: AsFd> SendQueue<S> {
         Ok(())
     }
 
-    /// Returns the time at which the next data is due: `now` if it may be sent at once, and `None` if none waits.
+    /// Returns the time at which the next data is due: `now` if it may be sent at once, and `None` if none waits. While
+    /// the socket has no room, wait for the socket instead.
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
         (!self.is_empty()).then(|| self.clock.next_send(now))
     }

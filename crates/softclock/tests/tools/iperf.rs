@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 
 use serde_json::Value;
-use softclock_testing::require;
+use softclock_testing::{iperf3, require};
 
 use crate::lab::{ADDRESSES, Carrier, Lab, Server, lab};
 
@@ -78,15 +78,16 @@ fn server(lab: &Lab) -> (Server, impl Iterator<Item = String>) {
 
 /// The report of iperf3's client, which has succeeded.
 fn client(lab: &Lab, address: &str, words: &str) -> Value {
-    let output = lab
-        .client()
-        .command("timeout")
-        .args(["60", "iperf3", "--json", "--client", address])
-        .args(words.split(' '))
-        .output()
-        .expect("nsenter is installed");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{words}: {text}");
+    let text = iperf3(|| {
+        let output = lab
+            .client()
+            .command("timeout")
+            .args(["60", "iperf3", "--json", "--client", address])
+            .args(words.split(' '))
+            .output()
+            .expect("nsenter is installed");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    });
     let report: Value = serde_json::from_str(&text).expect("JSON");
     assert!(report["error"].is_null(), "{words}: {report}");
     report
