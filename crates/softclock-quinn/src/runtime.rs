@@ -19,7 +19,7 @@ use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
-use softclock::{PostError, Remote};
+use softclock::{FireWindow, PostError, Remote, Sleep};
 
 pub(crate) use send_timer::LoopTimer;
 
@@ -78,6 +78,13 @@ impl SoftclockRuntime {
 /// Whether a socket that a runtime has just wrapped on this thread is one of a [`SoftclockRuntime`].
 pub(crate) fn is_on_softclock(socket: &Arc<dyn AsyncUdpSocket>) -> bool {
     socket::Socket::is(socket)
+}
+
+/// Returns a sleep until `window` begins, on the clock of the runtime.
+fn sleep_within(window: FireWindow) -> Sleep {
+    let mut sleep = softclock::sleep_until(window.earliest);
+    sleep.reset_within(window);
+    sleep
 }
 
 impl Runtime for SoftclockRuntime {

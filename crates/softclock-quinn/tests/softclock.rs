@@ -9,12 +9,25 @@ use std::time::Duration;
 
 use quinn::congestion::CubicConfig;
 use quinn::{ConnectionError, Endpoint, EndpointConfig, Runtime, ServerConfig};
-use softclock_quinn::{Limits, Pacing, SoftclockRuntime, observed, paced, paced_by_window};
+use softclock_quinn::{
+    Limits, PacedSocket, Pacing, SoftclockRuntime, observed, paced, paced_by_window,
+};
 use support::{NAME, configs, cubic, fetch, serve};
 
 fn endpoint(quinn: &Arc<SoftclockRuntime>, server: Option<ServerConfig>) -> Endpoint {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     Endpoint::new(EndpointConfig::default(), server, socket, quinn.clone()).unwrap()
+}
+
+/// The server of a paced socket.
+fn paced_server(
+    quinn: &Arc<SoftclockRuntime>,
+    config: ServerConfig,
+    socket: Arc<PacedSocket>,
+) -> Endpoint {
+    let any = EndpointConfig::default();
+    let server = Endpoint::new_with_abstract_socket(any, Some(config), socket, quinn.clone());
+    server.unwrap()
 }
 
 fn spawn(task: support::Task) {
@@ -184,13 +197,7 @@ fn a_paced_socket_on_softclock() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let pacing = Pacing::of_rate("40mbit".parse().unwrap());
         let socket = paced(socket, &*quinn, pacing).unwrap();
-        let server = Endpoint::new_with_abstract_socket(
-            EndpointConfig::default(),
-            Some(server_config),
-            socket.clone(),
-            quinn.clone(),
-        );
-        let server = server.unwrap();
+        let server = paced_server(&quinn, server_config, socket.clone());
         let address = server.local_addr().unwrap();
         softclock::spawn_local(serve(server.clone(), spawn));
         let client = endpoint(&quinn, None);
@@ -213,13 +220,7 @@ fn a_socket_that_learns_on_softclock() {
     runtime.block_on(async {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let socket = paced_by_window(socket, &*quinn, Limits::default()).unwrap();
-        let server = Endpoint::new_with_abstract_socket(
-            EndpointConfig::default(),
-            Some(server_config),
-            socket,
-            quinn.clone(),
-        );
-        let server = server.unwrap();
+        let server = paced_server(&quinn, server_config, socket);
         let address = server.local_addr().unwrap();
         softclock::spawn_local(serve(server.clone(), spawn));
         let client = endpoint(&quinn, None);
@@ -243,13 +244,7 @@ fn the_last_words_of_a_dropped_endpoint_are_sent() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let pacing = Pacing::of_rate("2mbit".parse().unwrap());
         let socket = paced(socket, &*quinn, pacing).unwrap();
-        let server = Endpoint::new_with_abstract_socket(
-            EndpointConfig::default(),
-            Some(server_config),
-            socket.clone(),
-            quinn.clone(),
-        );
-        let server = server.unwrap();
+        let server = paced_server(&quinn, server_config, socket.clone());
         let address = server.local_addr().unwrap();
         let client = endpoint(&quinn, None);
         let connecting = client.connect_with(client_config, address, NAME).unwrap();

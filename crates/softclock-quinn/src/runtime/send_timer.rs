@@ -1,7 +1,6 @@
 //! The timer of a paced socket in the loop of the runtime: datagrams leave at its trigger states.
 
 use std::future::{Future, poll_fn};
-use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,6 +10,8 @@ use atomic_waker::AtomicWaker;
 use softclock::{FireWindow, Instant, Sleep};
 use softclock_linux::clock::monotonic_ns;
 use softclock_tokio::pacing::{SendJob, SendTimer};
+
+use super::sleep_within;
 
 /// A handle to a task of the runtime, which waits and runs the job. The task ends with its handle or its runtime.
 ///
@@ -137,16 +138,9 @@ impl Task {
 
     /// Ready when `window` has begun.
     fn poll_sleep(&mut self, window: FireWindow, cx: &mut Context<'_>) -> Poll<()> {
-        let new = || (window, softclock::sleep_until(window.earliest));
-        let is_new = self
-            .sleep
-            .as_ref()
-            .is_none_or(|(slept, _)| *slept != window);
-        let (slept, sleep) = self.sleep.get_or_insert_with(new);
-        if is_new {
-            *slept = window;
-            sleep.reset_within(on_softclock(window));
-        }
+        let same = self.sleep.take().filter(|(slept, _)| *slept == window);
+        let new = || (window, sleep_within(on_softclock(window)));
+        let (_, sleep) = self.sleep.insert(same.unwrap_or_else(new));
         Pin::new(sleep).poll(cx)
     }
 }
@@ -165,7 +159,7 @@ impl Drop for Task {
         let mut slot = self.shared.lock();
         slot.has_ended = true;
         // The job may hold the handle: dropped without the lock.
-        let pending = mem::take(&mut slot.pending);
+        let pending = slot.pending.take();
         drop(slot);
         drop(pending);
     }

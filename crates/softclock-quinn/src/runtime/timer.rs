@@ -8,6 +8,8 @@ use std::time::Instant;
 use quinn::AsyncTimer;
 use softclock::{FireWindow, Sleep};
 
+use super::sleep_within;
+
 /// A timer, which is registered when it is first polled.
 #[derive(Debug)]
 pub(super) struct Timer {
@@ -22,13 +24,6 @@ impl Timer {
             sleep: None,
         }
     }
-}
-
-/// A sleep for which an idle thread does not spin. quinn's pacing makes lateness up, and its other timers are timeouts.
-fn roughly_until(deadline: softclock::Instant) -> Sleep {
-    let mut sleep = softclock::sleep_until(deadline);
-    sleep.reset_within(FireWindow::roughly(deadline));
-    sleep
 }
 
 /// Returns `deadline` on the clock of the runtime.
@@ -47,7 +42,8 @@ impl AsyncTimer for Timer {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let deadline = self.deadline;
-        let new = || roughly_until(on_softclock(deadline));
+        // An idle thread does not spin for it: quinn's pacing makes lateness up, and its other timers are timeouts.
+        let new = || sleep_within(FireWindow::roughly(on_softclock(deadline)));
         let sleep = self.sleep.get_or_insert_with(new);
         Pin::new(sleep).poll(cx)
     }
