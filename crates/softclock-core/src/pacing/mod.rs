@@ -12,8 +12,8 @@ mod shared_rate;
 mod wire;
 
 pub use byte_clock::{ByteClock, ClassId, ClassOptions, ClassStatistics, Dequeued, DropReason};
-#[cfg(any(test, feature = "experiments"))]
-pub use rate_clock::ST_APACHE_US;
 pub use rate_clock::{MOST_BEHIND, RateClock};
+#[cfg(any(test, feature = "experiments"))]
+pub use rate_clock::{ST_APACHE_US, TRAINS_US};
 pub use shared_rate::SharedRate;
 pub use wire::{GsoSizes, wire_bytes};

@@ -308,5 +308,36 @@ pub const ST_APACHE_US: [(f64, f64, u32); 7] = [
     (140.0, 476.0, 4),
 ];
 
+/// A minimum interval, and the mean and the deviation of the resulting intervals.
+#[cfg(any(test, feature = "experiments"))]
+type TrainLine = (u64, f64, f64);
+
+/// Trains of transmissions in a busy server by target interval, in microseconds: Tables VIII and IX.
+#[cfg(any(test, feature = "experiments"))]
+pub const TRAINS_US: [(u64, [TrainLine; 6]); 2] = [
+    (
+        40,
+        [
+            (12, 40.0, 34.5),
+            (15, 48.0, 31.6),
+            (20, 51.9, 30.9),
+            (25, 57.5, 30.9),
+            (30, 61.0, 30.5),
+            (35, 65.9, 30.1),
+        ],
+    ),
+    (
+        60,
+        [
+            (12, 60.0, 35.9),
+            (15, 60.0, 33.2),
+            (20, 60.0, 32.3),
+            (25, 60.0, 31.2),
+            (30, 61.0, 30.5),
+            (35, 65.9, 30.0),
+        ],
+    ),
+];
+
 #[cfg(test)]
 mod tests;

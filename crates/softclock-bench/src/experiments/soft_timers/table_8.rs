@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use softclock::net::UdpSocket;
 use softclock::{EventContext, FireWindow, Instant};
-use softclock_core::pacing::{RateClock, ST_APACHE_US};
+use softclock_core::pacing::{RateClock, ST_APACHE_US, TRAINS_US};
 
 use crate::lab::busy_server::intervals::{KEEP, Summary, all_intervals_us, trace};
 use crate::lab::busy_server::paced::PIECE_BYTES;
@@ -29,31 +29,9 @@ pub const EXPERIMENT: Experiment = Experiment {
     run,
 };
 
-/// A line of the paper's tables in microseconds: minimum interval, and the mean and deviation of the resulting
-/// intervals.
-type Line = (u64, f64, f64);
-
-const VIII: [Line; 6] = [
-    (12, 40.0, 34.5),
-    (15, 48.0, 31.6),
-    (20, 51.9, 30.9),
-    (25, 57.5, 30.9),
-    (30, 61.0, 30.5),
-    (35, 65.9, 30.1),
-];
-
-const IX: [Line; 6] = [
-    (12, 60.0, 35.9),
-    (15, 60.0, 33.2),
-    (20, 60.0, 32.3),
-    (25, 60.0, 31.2),
-    (30, 61.0, 30.5),
-    (35, 65.9, 30.0),
-];
-
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let lines = || {
-        [(40, VIII), (60, IX)]
+        TRAINS_US
             .into_iter()
             .flat_map(|(target, table)| table.map(|line| (target, line)))
     };
@@ -61,7 +39,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let measured = busy_server::run(&Workload::of(context.smoke), || async move {
         let mut all = Vec::new();
         for (index, (target, (minimum, ..))) in lines().enumerate() {
-            let sent = context.round_of_task(index, 2 * VIII.len(), "trains", async || {
+            let sent = context.round_of_task(index, lines().count(), "trains", async || {
                 train(RateClock::new(us(target), us(minimum)), length).await
             });
             all.push(sent.await?);
@@ -241,7 +219,7 @@ mod tests {
     #[test]
     fn the_simulation_is_near_the_paper() {
         let triggers = st_apache();
-        for (target, table) in [(40, VIII), (60, IX)] {
+        for (target, table) in TRAINS_US {
             for (minimum, mean, deviation) in table {
                 let clock = RateClock::new(us(target), us(minimum));
                 let mut intervals = simulate(clock, &triggers);

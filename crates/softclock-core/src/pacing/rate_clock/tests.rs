@@ -74,23 +74,7 @@ fn the_distribution_is_that_of_table_iv() {
 
 #[test]
 fn tables_viii_and_ix() {
-    let viii = [
-        (12, 40.0, 34.5),
-        (15, 48.0, 31.6),
-        (20, 51.9, 30.9),
-        (25, 57.5, 30.9),
-        (30, 61.0, 30.5),
-        (35, 65.9, 30.1),
-    ];
-    let ix = [
-        (12, 60.0, 35.9),
-        (15, 60.0, 33.2),
-        (20, 60.0, 32.3),
-        (25, 60.0, 31.2),
-        (30, 61.0, 30.5),
-        (35, 65.9, 30.0),
-    ];
-    for (target, table) in [(40, viii), (60, ix)] {
+    for (target, table) in TRAINS_US {
         for (minimum, mean, deviation) in table {
             let (ours, spread) = simulate(target, minimum);
             let what = alloc::format!("{target}/{minimum}: {ours} +- {spread}");
