@@ -18,7 +18,7 @@ const CROSS_PACKAGES: &[&str] = &["gcc-aarch64-linux-gnu", "libc6-dev-arm64-cros
 /// The crates that depend on a crate with C code.
 const WITH_C: [&str; 3] = ["softclock-http", "softclock-quinn", "softclock-cli"];
 
-/// Experiments run where they are built, and their peers take longer to check than all else.
+/// Experiments run where they are built, and their peers take a while to check.
 const ON_THE_HOST: &str = "softclock-bench";
 
 const OTHER_PROCESSOR: &str = "aarch64-unknown-linux-gnu";
