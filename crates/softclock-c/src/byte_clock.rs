@@ -6,12 +6,11 @@ use std::time::Duration;
 use softclock::Rate;
 use softclock::embed::{ByteClock, ClassId, ClassOptions, Dequeued, Instant};
 
-use crate::NEVER;
 use crate::handle::{Handle, store};
+use crate::library::SOFTCLOCK_NEVER;
 use crate::status::{Errno, status, value_or};
 
-/// Schedules packets of several classes on one link. A name for pointers only.
-#[repr(C)]
+/// A byte clock: when to send the packets of several classes on one link, each class at its own rate.
 pub struct softclock_byte_clock {
     _opaque: [u8; 0],
 }
@@ -29,24 +28,24 @@ impl Link {
     }
 }
 
-/// The options of a class. 0 stands for a default.
+/// The options of a class. 0 stands for the default in parentheses.
 #[repr(C)]
 pub struct softclock_class_options {
-    /// The average rate in bits per second; it has no default.
+    /// The average rate in bits per second; it has no default. Limited to the link's.
     pub rate_bps: u64,
-    /// The rate at which the class catches up, in bits per second.
+    /// The rate at which it catches up (that of the link).
     pub peak_bps: u64,
-    /// The bytes that the class may make up for after it was idle.
+    /// The bytes to make up for after it was idle (up to seven packets).
     pub burst_bytes: u64,
-    /// The time that the class may make up for after its packets were sent late.
+    /// The time to make up for after late packets (up to seven packets).
     pub most_behind_ns: u64,
-    /// The most bytes that wait.
+    /// The most bytes that wait (1 MiB).
     pub most_bytes: u64,
-    /// The most packets that wait.
+    /// The most packets that wait (1000), up to 2^24.
     pub most_packets: usize,
 }
 
-/// Creates a byte clock without classes.
+/// Creates a byte clock without classes for a link of `link_bps` bits per second, from the time `start_ns` on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_byte_clock_new(
     link_bps: u64,
@@ -65,14 +64,16 @@ pub unsafe extern "C" fn softclock_byte_clock_new(
     })
 }
 
-/// Frees a byte clock.
+/// Frees a byte clock. NULL is allowed. The memory of packets that wait stays the program's: take them by
+/// softclock_byte_clock_drain() before.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_byte_clock_free(clock: *mut softclock_byte_clock) -> c_int {
     // SAFETY: `clock` is null or came from `softclock_byte_clock_new`.
     status(|| unsafe { Handle::free(clock.cast::<Handle<Link>>()).map(|()| 0) })
 }
 
-/// Delays packets so that several leave together.
+/// Delays packets by up to `tolerance_ns` after the first due time, so that all that are due by then leave together.
+/// The default is 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_byte_clock_set_tolerance(
     clock: *mut softclock_byte_clock,
@@ -86,7 +87,8 @@ pub unsafe extern "C" fn softclock_byte_clock_set_tolerance(
     })
 }
 
-/// Adds a class.
+/// Adds a class, and stores its number in `*class_number` unless that is NULL. The first has the number 0. -ENOBUFS for
+/// more than 2^16. If the rates of the classes that have packets add up to more than the link's, each gets its share.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_byte_clock_add_class(
     clock: *mut softclock_byte_clock,
@@ -108,7 +110,7 @@ pub unsafe extern "C" fn softclock_byte_clock_add_class(
     })
 }
 
-/// Changes the options of a class.
+/// Changes the options of a class from its next packet on. Packets that wait stay.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_byte_clock_set_options(
     clock: *mut softclock_byte_clock,
@@ -124,7 +126,8 @@ pub unsafe extern "C" fn softclock_byte_clock_set_options(
     })
 }
 
-/// Queues a packet.
+/// Queues a packet of a class that takes `bytes` on the wire. `packet` is a value of the program. -ENOBUFS if the queue
+/// of the class has no room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_byte_clock_enqueue(
     clock: *mut softclock_byte_clock,
@@ -143,7 +146,9 @@ pub unsafe extern "C" fn softclock_byte_clock_enqueue(
     })
 }
 
-/// Takes the next packet that may be sent, or says when one may.
+/// Stores a packet that may be sent at `now_ns` in `*packet` and returns 1. If there is none, stores the time for which
+/// to schedule the next call in `*next_ns`, SOFTCLOCK_NEVER if no packet waits, and returns 0. Call it until it returns
+/// 0.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_byte_clock_dequeue(
     clock: *mut softclock_byte_clock,
@@ -163,14 +168,14 @@ pub unsafe extern "C" fn softclock_byte_clock_dequeue(
                 return Ok(1);
             }
             Dequeued::Wait(next) => next.as_ns(),
-            Dequeued::Empty => NEVER,
+            Dequeued::Empty => SOFTCLOCK_NEVER,
         };
         store(next_ns, next);
         Ok(0)
     })
 }
 
-/// Returns the number of packets of a class that wait.
+/// Returns the number of packets of a class that wait; 0 after an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_byte_clock_queued(
     clock: *mut softclock_byte_clock,
@@ -184,7 +189,8 @@ pub unsafe extern "C" fn softclock_byte_clock_queued(
     })
 }
 
-/// Takes all packets of a class that wait.
+/// Takes all packets of a class that wait: stores them in `packets`, which has room for `room`, and returns their
+/// number. -ENOBUFS if there are more; then none is taken.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_byte_clock_drain(
     clock: *mut softclock_byte_clock,

@@ -5,17 +5,16 @@ use std::time::Duration;
 
 use softclock::embed::{Instant, RateClock};
 
-use crate::NEVER;
 use crate::handle::Handle;
+use crate::library::SOFTCLOCK_NEVER;
 use crate::status::{Errno, status, value_or};
 
-/// Computes when to send. A name for pointers only.
-#[repr(C)]
+/// A rate clock: when to send each packet of a flow.
 pub struct softclock_rate_clock {
     _opaque: [u8; 0],
 }
 
-/// Creates a rate clock.
+/// Creates a clock for one transmission per `target_ns`, and at most one per `minimum_ns` to catch up after a late one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_rate_clock_new(
     target_ns: u64,
@@ -30,27 +29,27 @@ pub unsafe extern "C" fn softclock_rate_clock_new(
     })
 }
 
-/// Frees a rate clock.
+/// Frees a rate clock. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_rate_clock_free(clock: *mut softclock_rate_clock) -> c_int {
     // SAFETY: `clock` is null or came from `softclock_rate_clock_new`.
     status(|| unsafe { Handle::free(clock.cast::<Handle<RateClock>>()).map(|()| 0) })
 }
 
-/// Returns when to send next.
+/// Returns the time at which to send next: `now_ns` if nothing was sent yet. SOFTCLOCK_NEVER after an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_rate_clock_next_send(
     clock: *mut softclock_rate_clock,
     now_ns: u64,
 ) -> u64 {
     // SAFETY: as `access` demands.
-    value_or(NEVER, || unsafe {
+    value_or(SOFTCLOCK_NEVER, || unsafe {
         let next = access(clock)?.next_send(Instant::from_ns(now_ns));
         Ok(next.as_ns())
     })
 }
 
-/// Returns how many transmissions are due.
+/// Returns the number of transmissions that are due at `now_ns` and may be sent together; 0 after an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_rate_clock_due(
     clock: *mut softclock_rate_clock,
@@ -62,7 +61,7 @@ pub unsafe extern "C" fn softclock_rate_clock_due(
     })
 }
 
-/// Records a transmission.
+/// Records a transmission at `now_ns`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_rate_clock_on_transmit(
     clock: *mut softclock_rate_clock,
@@ -75,7 +74,8 @@ pub unsafe extern "C" fn softclock_rate_clock_on_transmit(
     })
 }
 
-/// Records a transmission of another size.
+/// Records that `bytes` were sent at `now_ns`, where a full transmission has `full` bytes, at least 1. After fewer
+/// bytes, the next is due proportionally sooner; after more, proportionally later.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_rate_clock_on_transmit_bytes(
     clock: *mut softclock_rate_clock,
@@ -110,7 +110,8 @@ unsafe fn set(
     })
 }
 
-/// Changes the rates.
+/// Changes the rates for transmissions of the same size, such as after new feedback of a congestion control. The next
+/// transmission is rescaled to the new rates, and lateness so far is not made up for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_rate_clock_set_rates(
     clock: *mut softclock_rate_clock,
@@ -121,7 +122,7 @@ pub unsafe extern "C" fn softclock_rate_clock_set_rates(
     unsafe { set(clock, [target_ns, minimum_ns], RateClock::set_rates) }
 }
 
-/// Changes the intervals for transmissions of another size.
+/// Changes the intervals for transmissions of another size at the same rates. The schedule stays.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_rate_clock_set_intervals(
     clock: *mut softclock_rate_clock,
@@ -132,7 +133,7 @@ pub unsafe extern "C" fn softclock_rate_clock_set_intervals(
     unsafe { set(clock, [target_ns, minimum_ns], RateClock::set_intervals) }
 }
 
-/// Sets how far a train may fall behind.
+/// Sets how far transmissions may fall behind the rate and still catch up, at least `target_ns`; 50 ms by default.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_rate_clock_set_most_behind(
     clock: *mut softclock_rate_clock,
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn softclock_rate_clock_set_most_behind(
     })
 }
 
-/// Ends the train.
+/// Records that there is nothing to send: the time until the next transmission is not made up for.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_rate_clock_end(clock: *mut softclock_rate_clock) -> c_int {
     // SAFETY: as `access` demands.

@@ -7,12 +7,11 @@ use std::slice;
 use softclock::Rate;
 use softclock::embed::{Instant, QueueFull, SendOptions, SendQueue};
 
-use crate::NEVER;
 use crate::handle::Handle;
+use crate::library::SOFTCLOCK_NEVER;
 use crate::status::{Errno, status, value_or};
 
-/// A queue that sends evenly. A name for pointers only.
-#[repr(C)]
+/// A queue that sends the data of a socket evenly.
 pub struct softclock_send_queue {
     _opaque: [u8; 0],
 }
@@ -20,22 +19,25 @@ pub struct softclock_send_queue {
 /// The C program owns the descriptor, and keeps it open for as long as the queue exists.
 type Queue = SendQueue<BorrowedFd<'static>>;
 
-/// The settings of a send queue. 0 stands for a default.
+/// The settings of a send queue. 0 stands for the default in parentheses.
 #[repr(C)]
 pub struct softclock_send_options {
-    /// The rate in bits per second; it has no default.
+    /// The rate in bits per second, of the data without headers; it has no default.
     pub rate_bps: u64,
-    /// The rate at which the queue catches up, in bits per second.
+    /// The rate at which it catches up after late events (twice the rate).
     pub burst_bps: u64,
-    /// The size of a full message, or of a piece of a stream.
+    /// The bytes of a full message, or of a piece of a stream (1448), up to 1 GiB; a longer message is sent whole, and
+    /// delays the next one.
     pub piece: usize,
-    /// The most bytes that wait.
+    /// The most bytes that wait (256 KiB), up to 1 GiB.
     pub most_bytes: usize,
-    /// The most messages that wait.
+    /// The most messages that wait (1024), up to 2^24.
     pub most_messages: usize,
 }
 
-/// Creates a send queue.
+/// Creates a queue for a connected socket, which stays the program's: keep it open until the queue is freed. -ENOTSOCK
+/// for other descriptors, and -ENOMEM if there is no memory for what may wait: `most_bytes`, and for messages 8 *
+/// `most_messages` bytes more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_send_queue_new(
     fd: c_int,
@@ -56,14 +58,15 @@ pub unsafe extern "C" fn softclock_send_queue_new(
     })
 }
 
-/// Frees a send queue.
+/// Frees a queue; the data that waits is lost. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_send_queue_free(queue: *mut softclock_send_queue) -> c_int {
     // SAFETY: `queue` is null or came from `softclock_send_queue_new`.
     status(|| unsafe { Handle::free(queue.cast::<Handle<Queue>>()).map(|()| 0) })
 }
 
-/// Adds data.
+/// Adds a copy of the data: one message, or the next bytes of a stream. -ENOBUFS if there is no room for all of it;
+/// then nothing is added.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_send_queue_push(
     queue: *mut softclock_send_queue,
@@ -86,20 +89,25 @@ pub unsafe extern "C" fn softclock_send_queue_push(
     })
 }
 
-/// Returns when the next data is due.
+/// Returns the time for which to schedule an event that calls softclock_send_queue_send_due(); SOFTCLOCK_NEVER if no
+/// data waits, and after an error. While the socket has no room (-EAGAIN), the time is past: wait for the socket
+/// instead.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_send_queue_next_due(
     queue: *mut softclock_send_queue,
     now_ns: u64,
 ) -> u64 {
     // SAFETY: as `access` demands.
-    value_or(NEVER, || unsafe {
+    value_or(SOFTCLOCK_NEVER, || unsafe {
         let due = access(queue)?.next_due(Instant::from_ns(now_ns));
-        Ok(due.map_or(NEVER, Instant::as_ns))
+        Ok(due.map_or(SOFTCLOCK_NEVER, Instant::as_ns))
     })
 }
 
-/// Sends the data that is due.
+/// Sends the data that is due at `now_ns` without waiting, and returns the number of bytes sent. -EAGAIN if the socket
+/// has no room: call it again once the socket is writable. Other errors are those of sendmsg(); a message that causes
+/// one is removed, and the data of a stream stays. If other data was sent before the error, this call returns the
+/// number of its bytes and the next call the error; until then the message waits.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_send_queue_send_due(
     queue: *mut softclock_send_queue,
@@ -112,7 +120,7 @@ pub unsafe extern "C" fn softclock_send_queue_send_due(
     })
 }
 
-/// Returns the number of bytes that wait.
+/// Returns the number of bytes that wait; 0 after an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_send_queue_length(queue: *mut softclock_send_queue) -> usize {
     // SAFETY: as `access` demands.

@@ -6,16 +6,38 @@ use std::time::Duration;
 use softclock::embed::{FireWindow, Instant, LoopTimers, TimerKey, TriggerState};
 
 use crate::handle::{Handle, store};
+use crate::library::{SOFTCLOCK_NEVER, SOFTCLOCK_NO_LIMIT};
 use crate::status::{Errno, status, value_or};
-use crate::{NEVER, NO_LIMIT};
 
-/// Soft timers of one thread. A name for pointers only.
-#[repr(C)]
+/// The event may fire as late as a blocking wait ends: an idle thread does not spin for it.
+pub const SOFTCLOCK_ROUGH: u32 = 1;
+
+/// Soft timers of one thread.
 pub struct softclock_timers {
     _opaque: [u8; 0],
 }
 
 type Timers = LoopTimers<*mut c_void>;
+
+/// The reason why a thread passes a trigger state, for the statistics.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub enum softclock_state {
+    /// The end of a system call that neither receives nor sends.
+    SOFTCLOCK_SYSTEM_CALL,
+    /// The end of a receiving call.
+    SOFTCLOCK_RECEIVE,
+    /// The end of a sending call.
+    SOFTCLOCK_SEND,
+    /// The beginning of a turn of the loop.
+    SOFTCLOCK_TURN,
+    /// The end of a wait: softclock_after_wait() does this.
+    SOFTCLOCK_IDLE,
+    /// The end of a piece of work.
+    SOFTCLOCK_TASK_END,
+    /// Any other point of the program.
+    SOFTCLOCK_APPLICATION,
+}
 
 /// An event that is due.
 #[repr(C)]
@@ -28,7 +50,8 @@ pub struct softclock_event {
     pub lateness_ns: u64,
 }
 
-/// Counts, and the lateness of events.
+/// Counts since the timers were created, and the lateness of their events. Percentiles are rounded up, by at most
+/// 6.25 %. For the lateness of a period, create timers for it.
 #[repr(C)]
 pub struct softclock_statistics {
     /// Checks so far.
@@ -49,7 +72,9 @@ pub struct softclock_statistics {
     pub lateness_max_ns: u64,
 }
 
-/// Creates timers.
+/// Creates timers for the calling thread, with memory for `capacity` pending events (at most 2^24), and stores the
+/// pointer in `*timers`. Keeps the thread's timer slack at 1 ns, so that its waits end on time, until they are freed. The
+/// first call in a process takes about 3 ms.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_timers_new(
     capacity: usize,
@@ -65,14 +90,14 @@ pub unsafe extern "C" fn softclock_timers_new(
     })
 }
 
-/// Frees timers.
+/// Frees timers; their events do not fire. NULL is allowed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_timers_free(timers: *mut softclock_timers) -> c_int {
     // SAFETY: `timers` is null or came from `softclock_timers_new`.
     status(|| unsafe { Handle::free(timers.cast::<Handle<Timers>>()).map(|()| 0) })
 }
 
-/// Sets the share of time that an idle thread may spin.
+/// Sets the share of its time, 0 to 1, that an idle thread may spin so that events fire on time. The default is 0.05.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_set_spin_cap(
     timers: *mut softclock_timers,
@@ -88,14 +113,15 @@ pub unsafe extern "C" fn softclock_set_spin_cap(
     })
 }
 
-/// Returns the time.
+/// Returns the time; 0 after an error. Costs about 10 ns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_now(timers: *mut softclock_timers) -> u64 {
     // SAFETY: as `access` demands.
     value_or(0, || unsafe { Ok(access(timers)?.now().as_ns()) })
 }
 
-/// Schedules an event at a time.
+/// Schedules an event to fire from `earliest_ns` on, never before. `flags` are 0 or SOFTCLOCK_ROUGH. Stores the event's
+/// id in `*id` unless id is NULL. Ids are never used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_schedule(
     timers: *mut softclock_timers,
@@ -113,7 +139,7 @@ pub unsafe extern "C" fn softclock_schedule(
     })
 }
 
-/// Schedules an event after a time.
+/// Like softclock_schedule(), once `delay_ns` has passed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_schedule_after(
     timers: *mut softclock_timers,
@@ -132,7 +158,7 @@ pub unsafe extern "C" fn softclock_schedule_after(
     })
 }
 
-/// Cancels an event.
+/// Cancels an event, and stores its value in `*data` unless data is NULL. -ENOENT if it has fired or was cancelled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_cancel(
     timers: *mut softclock_timers,
@@ -147,7 +173,7 @@ pub unsafe extern "C" fn softclock_cancel(
     })
 }
 
-/// Moves an event.
+/// Moves a pending event to another time; the id stays. -ENOENT if it has fired or was cancelled.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_reschedule(
     timers: *mut softclock_timers,
@@ -164,20 +190,24 @@ pub unsafe extern "C" fn softclock_reschedule(
     })
 }
 
-/// Passes a trigger state.
+/// Passes a trigger state: a value of enum softclock_state. Take the events that are due by softclock_next(). Call it
+/// wherever the thread is awake anyway, such as after a system call. Costs a reading of the clock and some 10 ns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_check(timers: *mut softclock_timers, state: c_int) -> c_int {
     // SAFETY: as `access` demands.
     status(|| unsafe {
         let timers = access(timers)?;
         let index = usize::try_from(state).ok();
-        let state = index.and_then(|index| STATES.get(index));
-        timers.check(*state.ok_or(Errno(libc::EINVAL))?);
+        let (_, state) = index
+            .and_then(|index| STATES.get(index))
+            .ok_or(Errno(libc::EINVAL))?;
+        timers.check(*state);
         Ok(0)
     })
 }
 
-/// Takes an event that is due.
+/// Stores an event that was due at the last check in `*event` and returns 1, or returns 0 if there is none. At most 32
+/// events a check; further ones, and those that are not taken, wait for the next check.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_next(
     timers: *mut softclock_timers,
@@ -202,24 +232,27 @@ pub unsafe extern "C" fn softclock_next(
     })
 }
 
-/// Returns the time of the next event.
+/// Returns the earliest time at which a check may have work; SOFTCLOCK_NEVER without events and after an error.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_next_due(timers: *mut softclock_timers) -> u64 {
     // SAFETY: as `access` demands.
-    value_or(NEVER, || unsafe {
+    value_or(SOFTCLOCK_NEVER, || unsafe {
         let due = access(timers)?.next_due();
-        Ok(due.map_or(NEVER, Instant::as_ns))
+        Ok(due.map_or(SOFTCLOCK_NEVER, Instant::as_ns))
     })
 }
 
-/// Begins a wait.
+/// Begins a wait: returns the longest time in ns for which the loop may wait, SOFTCLOCK_NO_LIMIT without events, and 0
+/// if it must look without waiting. The wait should end as exactly as it can: by epoll_pwait2(), ppoll() or a
+/// softclock_wake. It may end sooner.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_before_wait(timers: *mut softclock_timers) -> i64 {
     // SAFETY: as `access` demands.
     status(|| unsafe { Ok(to_wait_ns(access(timers)?.before_wait())) })
 }
 
-/// Ends a wait.
+/// Ends a wait, and passes a trigger state. `found` says whether the wait has found events of the loop: 0 if it ended
+/// by its time limit, also by that of a softclock_wake.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_after_wait(
     timers: *mut softclock_timers,
@@ -232,7 +265,19 @@ pub unsafe extern "C" fn softclock_after_wait(
     })
 }
 
-/// Copies the statistics.
+/// Converts the limit of a wait for epoll_wait() and poll(): milliseconds, rounded up, or -1 for no limit. Events are
+/// up to 1 ms late with these, unless a softclock_wake ends the wait.
+#[unsafe(no_mangle)]
+pub extern "C" fn softclock_timeout_ms(wait_ns: i64) -> c_int {
+    match u64::try_from(wait_ns) {
+        // Errors pass through.
+        Err(_) => c_int::try_from(wait_ns).unwrap_or(-libc::EINVAL),
+        Ok(_) if wait_ns == SOFTCLOCK_NO_LIMIT => -1,
+        Ok(ns) => softclock::embed::timeout_ms(Some(Duration::from_nanos(ns))),
+    }
+}
+
+/// Stores the counts in `*statistics`. Takes some 10 us, a system call and 200 KB of memory meanwhile.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_get_statistics(
     timers: *mut softclock_timers,
@@ -276,7 +321,7 @@ fn schedule(
 ) -> Result<TimerKey, Errno> {
     let window = match flags {
         0 => FireWindow::from(earliest),
-        ROUGH => FireWindow::roughly(earliest),
+        SOFTCLOCK_ROUGH => FireWindow::roughly(earliest),
         _ => return Err(Errno(libc::EINVAL)),
     };
     Ok(timers.schedule(window, data))
@@ -289,25 +334,36 @@ fn key(id: u64) -> Result<TimerKey, Errno> {
 
 /// Returns the limit of a wait in nanoseconds.
 pub(crate) fn to_wait_ns(limit: Option<Duration>) -> i64 {
-    limit.map_or(NO_LIMIT, |limit| {
-        let ns = i64::try_from(limit.as_nanos()).unwrap_or(NO_LIMIT);
-        ns.min(NO_LIMIT - 1)
+    limit.map_or(SOFTCLOCK_NO_LIMIT, |limit| {
+        let ns = i64::try_from(limit.as_nanos()).unwrap_or(SOFTCLOCK_NO_LIMIT);
+        ns.min(SOFTCLOCK_NO_LIMIT - 1)
     })
 }
 
 /// The most events for which memory is reserved: 1 GiB.
 const MOST_RESERVED: usize = 1 << 24;
 
-/// The flag SOFTCLOCK_ROUGH.
-const ROUGH: u32 = 1;
-
-/// The values of `enum softclock_state`.
-const STATES: [TriggerState; 7] = [
-    TriggerState::SystemCall,
-    TriggerState::Receive,
-    TriggerState::Send,
-    TriggerState::Turn,
-    TriggerState::Idle,
-    TriggerState::TaskEnd,
-    TriggerState::Application,
+/// The trigger states, at the places that their values name.
+const STATES: [(softclock_state, TriggerState); 7] = [
+    (
+        softclock_state::SOFTCLOCK_SYSTEM_CALL,
+        TriggerState::SystemCall,
+    ),
+    (softclock_state::SOFTCLOCK_RECEIVE, TriggerState::Receive),
+    (softclock_state::SOFTCLOCK_SEND, TriggerState::Send),
+    (softclock_state::SOFTCLOCK_TURN, TriggerState::Turn),
+    (softclock_state::SOFTCLOCK_IDLE, TriggerState::Idle),
+    (softclock_state::SOFTCLOCK_TASK_END, TriggerState::TaskEnd),
+    (
+        softclock_state::SOFTCLOCK_APPLICATION,
+        TriggerState::Application,
+    ),
 ];
+
+const _: () = {
+    let mut place = 0;
+    while place < STATES.len() {
+        assert!(STATES[place].0 as usize == place);
+        place += 1;
+    }
+};

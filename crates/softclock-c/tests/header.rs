@@ -1,160 +1,76 @@
-//! The header declares the functions and structures that the library has, with the same types, and the values of its
-//! enumerations.
+//! `include/softclock.h` is what cbindgen makes of the library: its declarations with their documentation, a section for
+//! each file.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-#[test]
-fn the_header_and_the_library_agree_on_functions() {
-    let declared: BTreeSet<String> = statements(&header())
-        .filter(|text| text.contains('(') && !text.contains('{'))
-        .collect();
-    let defined: BTreeSet<String> = sources().flat_map(|source| functions(&source)).collect();
-    assert!(defined.len() > 25, "{defined:#?}");
-    assert_eq!(declared, defined);
-}
+use cbindgen::{Builder, Config, DocumentationStyle, Language, SortKey, Style};
 
-#[test]
-fn the_header_and_the_library_agree_on_structures() {
-    let header = header();
-    let declared: BTreeMap<String, String> = between(&header, "typedef struct ", "}")
-        .filter_map(|text| text.split_once('{'))
-        .filter(|(name, _)| !name.contains(';')) // a type without fields, and the text behind it
-        .map(|(name, fields)| (squeezed(name), squeezed(fields)))
-        .collect();
-    let defined: BTreeMap<String, String> = sources()
-        .flat_map(|source| structures(&source))
-        .filter(|(_, fields)| !fields.contains("_opaque"))
-        .collect();
-    assert_eq!(defined.len(), 4, "{defined:#?}");
-    assert_eq!(declared, defined);
+/// What stands before the sections: the description of the whole.
+const BEGINNING: &str = include_str!("header/beginning.h");
+
+/// The sections: what each is about, and the file that defines it.
+const SECTIONS: [(&str, &str); 6] = [
+    ("The library", "library.rs"),
+    ("Timers", "timers.rs"),
+    ("Descriptors that end waits", "wake.rs"),
+    ("Rate clocks", "rate_clock.rs"),
+    ("Byte clocks", "byte_clock.rs"),
+    ("Send queues", "send_queue.rs"),
+];
+
+const END: &str = "
+#ifdef __cplusplus
 }
+#endif
+
+#endif
+";
 
 #[test]
-fn the_header_and_the_library_agree_on_constants() {
-    let header = header();
-    let declared = between(&header, "enum softclock_state {", "}").next();
-    let declared = declared.expect("the enum of trigger states").split(',');
-    // None has a value of its own, so that their places are their values.
-    let declared: Vec<String> = declared.map(squeezed).collect();
-    let source = sources().find(|source| source.contains("const STATES"));
-    let source = source.expect("the table of trigger states");
-    let table = between(&source, "const STATES: [TriggerState; 7] = [", "]").next();
-    let table = table.expect("the table of trigger states");
-    let defined: Vec<String> = between(table, "TriggerState::", ",")
-        .map(constant)
-        .collect();
-    assert_eq!(defined.len(), 7, "{defined:#?}");
-    assert_eq!(declared, defined);
-
-    let rough = between(&source, "const ROUGH: u32 = ", ";").next();
-    let macros = fs::read_to_string(path()).unwrap();
-    let declared = between(&macros, "#define SOFTCLOCK_ROUGH ", "u\n").next();
-    assert!(rough.is_some() && rough == declared, "{declared:?}");
-}
-
-/// `SystemCall` as `SOFTCLOCK_SYSTEM_CALL`.
-fn constant(name: &str) -> String {
-    let letters = name.chars().flat_map(|letter| {
-        let gap = letter.is_uppercase().then_some('_');
-        gap.into_iter().chain(letter.to_uppercase())
-    });
-    format!("SOFTCLOCK{}", letters.collect::<String>())
-}
-
-/// The header without comments and lines of the preprocessor.
-fn header() -> String {
-    let mut text = fs::read_to_string(path()).unwrap();
-    while let Some(start) = text.find("/*") {
-        let end = start + text[start..].find("*/").expect("comments end") + 2;
-        text.replace_range(start..end, "");
+fn the_header_declares_what_the_library_defines() {
+    let header = source("include/softclock.h");
+    let made = made();
+    if std::env::var_os("UPDATE_HEADER").is_some() {
+        fs::write(&header, &made).unwrap();
     }
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    let lines: Vec<&str> = lines.filter(|line| *line != "extern \"C\" {").collect();
-    lines.join("\n")
+    let stored = fs::read_to_string(&header).unwrap();
+    assert!(
+        stored == made,
+        "softclock.h is not what cbindgen makes of the library. To renew it: \
+         UPDATE_HEADER=1 cargo test --package softclock-c --test header"
+    );
 }
 
-fn path() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("include/softclock.h")
+/// Returns the header of the library as it is.
+fn made() -> String {
+    let sections =
+        SECTIONS.map(|(title, file)| format!("\n/* {title} */\n\n{}", declarations(file)));
+    format!("{BEGINNING}{}{END}", sections.concat())
 }
 
-fn statements(text: &str) -> impl Iterator<Item = String> {
-    text.split(';').map(squeezed)
-}
-
-fn sources() -> impl Iterator<Item = String> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let files = fs::read_dir(folder).unwrap();
-    files.map(|file| fs::read_to_string(file.unwrap().path()).unwrap())
-}
-
-/// The exported functions of a source file as declarations in C.
-fn functions(source: &str) -> Vec<String> {
-    let found = between(source, "extern \"C\" fn ", "{");
-    let declarations = found.map(|text| {
-        let (name, rest) = text.split_once('(').expect("parameters");
-        let (parameters, result) = rest.split_once(") -> ").expect("a result");
-        let parameters = parameters.split(',').map(squeezed);
-        let parameters = parameters.filter(|parameter| !parameter.is_empty());
-        let parameters: Vec<_> = parameters.map(|parameter| variable(&parameter)).collect();
-        let parameters = match parameters.is_empty() {
-            true => "void".to_owned(),
-            false => parameters.join(", "),
-        };
-        squeezed(&format!("{}({parameters})", declared(name, result.trim())))
-    });
-    declarations.collect()
-}
-
-/// The structures of a source file with their fields in C.
-fn structures(source: &str) -> Vec<(String, String)> {
-    let found = between(source, "#[repr(C)]\npub struct ", "}");
-    let fields_of = |text: &str| {
-        let lines = text.lines().map(str::trim);
-        let fields = lines.filter(|line| !line.is_empty() && !line.starts_with("///"));
-        let fields =
-            fields.map(|line| variable(line.trim_end_matches(',').trim_start_matches("pub ")));
-        fields.map(|field| format!("{field}; ")).collect::<String>()
+/// Returns the declarations of what a file defines for C.
+fn declarations(file: &str) -> String {
+    let mut config = Config {
+        language: Language::C,
+        style: Style::Both,
+        no_includes: true,
+        usize_is_size_t: true,
+        documentation_style: DocumentationStyle::Doxy,
+        sort_by: SortKey::None,
+        line_length: 120,
+        tab_width: 4,
+        ..Config::default()
     };
-    found
-        .filter_map(|text| text.split_once('{'))
-        .map(|(name, fields)| (squeezed(name), squeezed(&fields_of(fields))))
-        .collect()
+    config.export.include = vec!["softclock_state".to_owned()];
+    let path = source("src").join(file);
+    let made = Builder::new().with_config(config).with_src(path).generate();
+    let mut text = Vec::new();
+    made.expect("source that cbindgen understands")
+        .write(&mut text);
+    String::from_utf8(text).expect("text")
 }
 
-/// `name: *mut T` as `T *name`.
-fn variable(text: &str) -> String {
-    let (name, kind) = text.split_once(": ").expect("a type");
-    declared(name, kind)
-}
-
-fn declared(name: &str, kind: &str) -> String {
-    if let Some(target) = kind.strip_prefix("*mut ") {
-        return declared(&format!("*{name}"), target);
-    }
-    if let Some(target) = kind.strip_prefix("*const ") {
-        return format!("const {}", declared(&format!("*{name}"), target));
-    }
-    let kind = match kind {
-        "c_int" => "int",
-        "c_char" => "char",
-        "c_void" => "void",
-        "u32" => "uint32_t",
-        "u64" => "uint64_t",
-        "i64" => "int64_t",
-        "usize" => "size_t",
-        "f64" => "double",
-        own => own,
-    };
-    format!("{kind} {name}")
-}
-
-fn between<'a>(text: &'a str, start: &'a str, end: &'a str) -> impl Iterator<Item = &'a str> {
-    let parts = text.split(start).skip(1);
-    parts.map(move |part| part.split(end).next().unwrap_or_default())
-}
-
-fn squeezed(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+fn source(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
