@@ -3,6 +3,8 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::thread;
 
 use serde_json::Value;
 
@@ -25,29 +27,49 @@ fn listed() -> Vec<String> {
 fn every_listed_experiment_runs() {
     let names = listed();
     assert!(names.contains(&"soft-timers/check".to_owned()), "{names:?}");
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    for name in &names {
-        let json = directory.path().join("result.json");
-        let svg = directory.path().join("result.svg");
-        let output = bench(&[
-            "run",
-            name,
-            "--smoke",
-            "--json",
-            json.to_str().expect("UTF-8"),
-            "--svg",
-            svg.to_str().expect("UTF-8"),
-        ]);
-        let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{name}: {stderr}");
-        let stdout = String::from_utf8_lossy(&output.stdout);
-        if let Some((_, reason)) = stdout.split_once("note: not measured: ") {
-            softclock_testing::skip(name, reason.trim());
-            continue;
+    // Most of them wait for most of their time.
+    let next = Mutex::new(names.iter());
+    thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                while let Some(name) = take(&next) {
+                    runs(name);
+                }
+            });
         }
-        check_json(name, &read(&json));
-        check_svg(name, &read(&svg));
+    });
+}
+
+/// Experiments that run at a time.
+const AT_A_TIME: usize = 2;
+
+fn take<T>(queue: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
+    queue.lock().expect("nothing panics with the lock").next()
+}
+
+/// Runs an experiment, and checks the form of its results.
+fn runs(name: &str) {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let json = directory.path().join("result.json");
+    let svg = directory.path().join("result.svg");
+    let output = bench(&[
+        "run",
+        name,
+        "--smoke",
+        "--json",
+        json.to_str().expect("UTF-8"),
+        "--svg",
+        svg.to_str().expect("UTF-8"),
+    ]);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{name}: {stderr}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    if let Some((_, reason)) = stdout.split_once("note: not measured: ") {
+        softclock_testing::skip(name, reason.trim());
+        return;
     }
+    check_json(name, &read(&json));
+    check_svg(name, &read(&svg));
 }
 
 #[test]
