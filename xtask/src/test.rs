@@ -1,9 +1,13 @@
 //! `cargo xtask test`: every test, live, and the counts summed over all test programs.
 
+use std::env;
+use std::ffi::OsString;
 use std::fs;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::sync::mpsc;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use crate::command::cargo;
@@ -92,6 +96,17 @@ pub(crate) struct Run<'a> {
     pub(crate) log: &'a Path,
 }
 
+/// The variable by which the test programs learn how many tests to run at a time.
+const THREADS: &str = "RUST_TEST_THREADS";
+
+/// The value of [`THREADS`]: twice the processors, unless it is set, because most tests wait for most of their time.
+fn threads() -> OsString {
+    env::var_os(THREADS).unwrap_or_else(|| {
+        let processors = available_parallelism().map_or(1, NonZero::get);
+        (2 * processors).to_string().into()
+    })
+}
+
 /// The most failed tests that are run again: more of them are no accident.
 const MOST_REPEATED: usize = 3;
 
@@ -131,6 +146,7 @@ impl Run<'_> {
             .args(arguments)
             .envs(self.environment)
             .env("SOFTCLOCK_SKIP_LOG", self.log)
+            .env(THREADS, threads())
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("cannot start cargo test: {error}"))?;
@@ -188,7 +204,7 @@ pub(crate) struct SkipLog(PathBuf);
 impl SkipLog {
     pub(crate) fn new() -> Self {
         let name = format!("softclock-skipped-{}", std::process::id());
-        Self(std::env::temp_dir().join(name))
+        Self(env::temp_dir().join(name))
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -240,7 +256,7 @@ pub(crate) fn skipped(message: &str) -> Result<Outcome, String> {
 }
 
 fn in_ci() -> bool {
-    std::env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
+    env::var("CI").is_ok_and(|value| !matches!(value.as_str(), "" | "0" | "false"))
 }
 
 #[cfg(test)]
@@ -259,7 +275,7 @@ mod tests {
 
     #[test]
     fn a_test_is_skipped_once() {
-        let log = SkipLog(std::env::temp_dir().join(format!("skips-{}", std::process::id())));
+        let log = SkipLog(env::temp_dir().join(format!("skips-{}", std::process::id())));
         let lines = "skipped: a::b: no curl\nskipped: c: x\nskipped: a::b: no wrk: really\n\
             in part: c: y\n";
         fs::write(&log.0, lines).expect("a writable directory");
