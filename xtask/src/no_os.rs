@@ -42,14 +42,14 @@ pub(crate) fn without_os() -> Result<Outcome, String> {
     )))
 }
 
-/// Type-checks what users build for the other processor, as far as its C compiler is there and if its standard library
-/// can be had.
+/// Type-checks the libraries and programs that users build for the other processor, as far as its C compiler is there
+/// and if its standard library can be had.
 pub(crate) fn other_processor() -> Result<Outcome, String> {
     if !have_target(OTHER_PROCESSOR) {
         let notice = format!("left out: {OTHER_PROCESSOR} cannot be had");
         return Ok(Outcome::Notice(notice));
     }
-    let check = ["check", "--workspace", "--all-features", "--all-targets"];
+    let check = ["check", "--workspace", "--all-features"];
     let mut command = cargo(check);
     command.args(["--target", OTHER_PROCESSOR, "--exclude", ON_THE_HOST]);
     if packages::have_or_install(CROSS_COMPILER, CROSS_PACKAGES) {
