@@ -1,4 +1,5 @@
-//! Helpers shared by softclock's tests. A dev-dependency, except in softclock-bench, whose experiments use [`lab`].
+//! Helpers shared by softclock's tests. A dev-dependency, except in softclock-bench, whose experiments use [`lab`]
+//! and [`KilledOnDrop`].
 //!
 //! A test that needs a program, privilege or kernel feature that the machine lacks must not pass silently. It reports
 //! its name and the reason with [`skip!`] or [`require!`]. `cargo xtask test` lists and counts skipped tests, and fails
@@ -14,6 +15,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod child;
 mod example;
 mod files;
 mod iperf;
@@ -26,6 +28,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+pub use child::KilledOnDrop;
 pub use example::example;
 pub use files::{directory, noise};
 pub use iperf::iperf3;

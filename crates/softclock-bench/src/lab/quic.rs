@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Lines};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, ChildStdout, Stdio};
+use std::process::{ChildStdout, Stdio};
 use std::thread;
 use std::time::Duration;
 
 use softclock_core::Rate;
+use softclock_testing::KilledOnDrop;
 
 use crate::lab::bridge::{Host, Lab, Line, Offload, Path, SENDER, Shaper, Summary};
 use crate::measure::processors::Processors;
@@ -112,10 +113,10 @@ impl Setup {
     }
 }
 
-/// A process that prints lines, which is killed when this is dropped.
+/// A process that prints lines.
 #[derive(Debug)]
 struct Process {
-    child: Child,
+    child: KilledOnDrop,
     lines: Lines<BufReader<ChildStdout>>,
 }
 
@@ -123,7 +124,7 @@ impl Process {
     fn start(host: &Host, (program, arguments): (PathBuf, Vec<OsString>)) -> io::Result<Self> {
         let mut command = host.command(&program.to_string_lossy());
         command.args(arguments).stdout(Stdio::piped());
-        let mut child = command.spawn()?;
+        let mut child = KilledOnDrop::new(command.spawn()?);
         let output = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let lines = BufReader::new(output).lines();
         Ok(Self { child, lines })
@@ -144,13 +145,6 @@ impl Process {
         self.child.kill()?;
         let line = self.lines.next().transpose()?;
         Ok(line.and_then(|line| line.trim().parse().ok()))
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -1,12 +1,13 @@
 //! Profiles of processes, by samples that `perf` takes.
 
 use std::io;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use softclock_linux::child::end_with_parent;
+use softclock_testing::KilledOnDrop;
 
 /// The program `perf`, known to be installed and allowed to sample.
 #[derive(Debug)]
@@ -56,7 +57,7 @@ impl Perf {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let mut recorder = Recorder(child);
+        let mut recorder = Recorder(KilledOnDrop::new(child));
         let begun = Instant::now();
         // perf writes a header when it starts to sample.
         while data.as_file().metadata()?.len() == 0 && begun.elapsed() < PATIENCE {
@@ -83,8 +84,8 @@ fn record() -> Command {
     command
 }
 
-/// A process that is killed when this is dropped.
-struct Recorder(Child);
+/// A running `perf record`.
+struct Recorder(KilledOnDrop);
 
 impl Recorder {
     /// Ends the recording, at which `perf` writes its data.
@@ -94,14 +95,6 @@ impl Recorder {
         }
         kill_process(Pid::from_child(&self.0), Signal::INT)?;
         self.0.wait().map(drop)
-    }
-}
-
-impl Drop for Recorder {
-    fn drop(&mut self) {
-        // Only after an error: `end` has waited for the process otherwise.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

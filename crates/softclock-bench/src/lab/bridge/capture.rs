@@ -2,11 +2,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read};
-use std::process::{Child, ChildStderr, Stdio};
+use std::process::{ChildStderr, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use softclock_core::{Histogram, Instant, Rate};
+use softclock_testing::KilledOnDrop;
 use softclock_wire::Burstiness;
 use softclock_wire::burstiness::Options;
 use softclock_wire::capture::{Decoded, Decoder, Packet};
@@ -17,7 +18,7 @@ use super::{Datagrams, FRAME_BYTES, Host, TCP_DATA_BYTES, TCP_HEADER_BYTES};
 /// A running capture. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Capture {
-    tcpdump: Child,
+    tcpdump: KilledOnDrop,
     errors: BufReader<ChildStderr>,
     file: NamedTempFile,
 }
@@ -35,7 +36,7 @@ impl Capture {
         let mut tcpdump = command.stderr(Stdio::piped()).spawn()?;
         let errors = tcpdump.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let mut capture = Self {
-            tcpdump,
+            tcpdump: KilledOnDrop::new(tcpdump),
             errors: BufReader::new(errors),
             file,
         };
@@ -88,14 +89,6 @@ impl Capture {
         self.errors.read_to_string(&mut said)?;
         self.tcpdump.wait()?;
         Ok((fs::read(self.file.path())?, lost(&said)))
-    }
-}
-
-impl Drop for Capture {
-    fn drop(&mut self) {
-        // Only after an error: `finish` has waited for tcpdump otherwise.
-        let _ = self.tcpdump.kill();
-        let _ = self.tcpdump.wait();
     }
 }
 

@@ -1,10 +1,11 @@
 //! The load on the shaper: iperf3, or the flows of [`super::flows`].
 
 use std::io::{self, Read};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, setpriority_process};
 use softclock_core::Rate;
+use softclock_testing::KilledOnDrop;
 
 use super::{FRAME_BYTES, Host, Lab, NOBODY, RECEIVER, TCP_DATA_BYTES, UDP_DATA_BYTES};
 
@@ -36,9 +37,9 @@ pub enum Load {
 /// A running load. It ends when it is dropped.
 #[derive(Debug)]
 pub(super) struct Running {
-    sender: Child,
+    sender: KilledOnDrop,
     /// The receiving iperf3.
-    receiver: Option<Child>,
+    receiver: Option<KilledOnDrop>,
 }
 
 impl Load {
@@ -115,23 +116,9 @@ impl Running {
     }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        for child in [Some(&mut self.sender), self.receiver.as_mut()]
-            .into_iter()
-            .flatten()
-        {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-}
-
-fn spawn(command: &mut Command) -> io::Result<Child> {
-    let child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
+fn spawn(command: &mut Command) -> io::Result<KilledOnDrop> {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = KilledOnDrop::new(command.spawn()?);
     // Prefer the load to the computing neighbours: the shaper is to be measured among them, not a load that they
     // starve.
     setpriority_process(Some(Pid::from_child(&child)), NICE)?;

@@ -3,12 +3,13 @@
 
 use std::fmt::Write;
 use std::io::{self, BufRead, BufReader, Read};
-use std::process::{Child, ChildStderr, Stdio};
+use std::process::{ChildStderr, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use softclock_core::Rate;
+use softclock_testing::KilledOnDrop;
 
 use super::disciplines::{self, Htb};
 use super::flows::FIRST_PORT;
@@ -105,7 +106,7 @@ pub struct Shaped {
 /// A process of `softclock pace` or `wan`.
 #[derive(Debug)]
 struct Program {
-    child: Child,
+    child: KilledOnDrop,
     errors: BufReader<ChildStderr>,
 }
 
@@ -177,7 +178,7 @@ impl Program {
             .spawn()?;
         let errors = child.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
         let mut program = Self {
-            child,
+            child: KilledOnDrop::new(child),
             errors: BufReader::new(errors),
         };
         program.wait_for_begin()?;
@@ -222,13 +223,6 @@ impl Shaped {
             output.read_to_string(&mut text)?;
         }
         Summary::parse(&text).map(Some)
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

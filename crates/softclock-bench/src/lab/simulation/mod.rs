@@ -19,6 +19,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use softclock_linux::child::end_with_parent;
+use softclock_testing::KilledOnDrop;
 
 pub use cache::{Misses, SIZES};
 pub use replay::{Place, Simulated};
@@ -61,15 +62,16 @@ pub fn is_possible() -> bool {
 pub fn simulate(plan: &Plan, places: &[Place], every: u64) -> io::Result<Outcome> {
     let processors = Processors::detect();
     let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?;
-    let mut server = Server(processors.on(processors.server, || start(address))?);
-    let trace = server.0.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
+    let server = processors.on(processors.server, || start(address))?;
+    let mut server = KilledOnDrop::new(server);
+    let trace = server.stderr.take().ok_or(io::ErrorKind::BrokenPipe)?;
     let mark = AtomicU64::new(UNKNOWN);
     let enough = AtomicBool::new(false);
     let replay = Replay::new(places, every, plan.part, plan.parts);
     thread::scope(|scope| {
         let reader = scope.spawn(|| read(trace, replay, &mark, &enough));
         // The reader ignores all accesses until the mark is known.
-        let requests = server.mark().and_then(|address_of_mark| {
+        let requests = read_mark(&mut server).and_then(|address_of_mark| {
             mark.store(address_of_mark, Relaxed);
             ask(address, plan, &enough)
         });
@@ -115,25 +117,13 @@ fn ask(address: SocketAddr, plan: &Plan, enough: &AtomicBool) -> io::Result<f64>
     Ok(outcome.bytes as f64 / response as f64)
 }
 
-/// A child process that is killed when this is dropped.
-struct Server(Child);
-
-impl Server {
-    /// Reads the address of the mark, which the server prints when it listens.
-    fn mark(&mut self) -> io::Result<u64> {
-        let stdout = self.0.stdout.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
-        let mut line = String::new();
-        BufReader::new(stdout).read_line(&mut line)?;
-        let failed = || io::Error::other("the server does not start under valgrind");
-        line.trim().parse().map_err(|_| failed())
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Reads the address of the mark, which the server prints when it listens.
+fn read_mark(server: &mut Child) -> io::Result<u64> {
+    let stdout = server.stdout.as_mut().ok_or(io::ErrorKind::BrokenPipe)?;
+    let mut line = String::new();
+    BufReader::new(stdout).read_line(&mut line)?;
+    let failed = || io::Error::other("the server does not start under valgrind");
+    line.trim().parse().map_err(|_| failed())
 }
 
 /// Replays valgrind's output from the moment at which the mark is known until the replay is complete; then only drains

@@ -2,9 +2,10 @@
 
 use std::io::{self, BufRead, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
 use softclock_linux::child::end_with_parent;
+use softclock_testing::KilledOnDrop;
 use softclock_testing::lab::Namespace;
 
 use super::plan::{LINK_ADDRESS, Plan, RECEIVE_PORT, SEND_PORT, SUBJECT, TAP};
@@ -32,7 +33,7 @@ impl Gvisor {
     }
 
     /// Starts it in a namespace, on a TAP device that it creates, and waits until it listens.
-    pub(super) fn start(&self, namespace: &Namespace, plan: Plan) -> io::Result<Process> {
+    pub(super) fn start(&self, namespace: &Namespace, plan: Plan) -> io::Result<KilledOnDrop> {
         let mut command = namespace.command(&self.program.to_string_lossy());
         let hexadecimal = LINK_ADDRESS.map(|byte| format!("{byte:02x}")).join(":");
         command.args([TAP, &hexadecimal, &SUBJECT.to_string()]);
@@ -43,23 +44,12 @@ impl Gvisor {
         end_with_parent(&mut command)
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        let mut process = Process(command.spawn()?);
-        let output = process.0.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        let mut process = KilledOnDrop::new(command.spawn()?);
+        let output = process.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
         match BufReader::new(output).lines().next() {
             Some(Ok(_)) => Ok(process),
             _ => Err(io::Error::other("gVisor's program has ended")),
         }
-    }
-}
-
-/// A running program, which is killed when this is dropped.
-#[derive(Debug)]
-pub(super) struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -21,6 +21,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+use softclock_testing::KilledOnDrop;
 use softclock_testing::lab::{Namespace, connect};
 
 use crate::lab::lrp::Stop;
@@ -74,7 +75,7 @@ pub struct Bulk {
 #[derive(Debug)]
 enum Subject {
     Thread(Stop, Option<JoinHandle<()>>),
-    Process { _process: gvisor::Process },
+    Process { _process: KilledOnDrop },
 }
 
 impl Drop for Subject {
