@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream, UdpSocket};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use softclock_testing::lab::Namespace;
-use softclock_testing::{require, skip};
+use softclock_testing::{KilledOnDrop, require, skip};
 
 /// A running server, killed when dropped. Its stack is 10.79.0.7, the other end of its TAP device is 10.79.0.1.
 struct Server {
-    child: Child,
+    _child: KilledOnDrop,
     namespace: Namespace,
     /// The address of the metrics.
     metrics: SocketAddr,
@@ -36,7 +36,7 @@ impl Server {
         let other_end = "addr add 10.79.0.1/24 dev scm0\nlink set scm0 up\n";
         namespace.batch("ip", other_end).expect("the device exists");
         Self {
-            child,
+            _child: KilledOnDrop::new(child),
             namespace,
             metrics,
         }
@@ -99,13 +99,6 @@ impl Server {
             assert!(since.elapsed() < PATIENCE, "{name} stays below {least}");
             std::thread::sleep(Duration::from_millis(5));
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -2,11 +2,12 @@
 //! left (`west` 10.77.0.1, fd77::1) -- `veA` [middle] `veB` -- `east` (10.77.0.2, fd77::2).
 
 use std::io::{self, BufRead, BufReader, Read};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Output, Stdio};
+use std::process::{ChildStderr, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use softclock_testing::KilledOnDrop;
 use softclock_testing::lab::{Namespace, connect};
 
 /// The namespaces, which exist until this is dropped.
@@ -134,7 +135,7 @@ impl Lab {
             assert_ne!(read, 0, "it ended before it carried frames");
         }
         Bridge {
-            child,
+            child: KilledOnDrop::new(child),
             errors,
             greeting: line,
         }
@@ -194,7 +195,7 @@ impl Lab {
 
 /// A running bridge, killed when dropped.
 pub(crate) struct Bridge {
-    child: Child,
+    child: KilledOnDrop,
     errors: BufReader<ChildStderr>,
     /// The line that the bridge prints when it carries frames.
     pub(crate) greeting: String,
@@ -237,13 +238,6 @@ impl Bridge {
     pub(crate) fn pid(&self) -> Pid {
         // nsenter executes the program, so the process ID is the same.
         Pid::from_child(&self.child)
-    }
-}
-
-impl Drop for Bridge {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

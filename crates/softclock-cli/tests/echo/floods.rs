@@ -1,8 +1,8 @@
 //! Floods and malformed packets of hping3 and nping, which aim at a stack as an attacker would, while a client goes on.
 
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 
-use softclock_testing::require;
+use softclock_testing::{KilledOnDrop, require};
 
 use crate::idle::is_idle;
 use crate::lab::{ADDRESSES, Carrier, Lab, dropped, lab};
@@ -46,7 +46,7 @@ const NPING: &Floods = &[
 const CLOSED: &[&str] = &["port_unreachable", "control_full"];
 
 /// A running flood, killed when dropped.
-struct Flood(Child);
+struct Flood(KilledOnDrop);
 
 impl Flood {
     fn start(lab: &Lab, line: &str) -> Self {
@@ -54,18 +54,12 @@ impl Flood {
         let mut command = lab.client().command(program);
         command.args(words.split(' '));
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        Self(command.spawn().expect("nsenter is installed"))
+        let child = command.spawn().expect("nsenter is installed");
+        Self(KilledOnDrop::new(child))
     }
 
     fn is_running(&mut self) -> bool {
         self.0.try_wait().expect("our own child").is_none()
-    }
-}
-
-impl Drop for Flood {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -4,11 +4,12 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use softclock_testing::KilledOnDrop;
 use softclock_testing::lab::{Namespace, connect};
 
 /// The addresses of the program's stack.
@@ -158,6 +159,7 @@ impl Lab {
             configured.expect("the device is there");
             self.configure("ip link set client up");
         }
+        let child = KilledOnDrop::new(child);
         Server { child, errors }
     }
 
@@ -251,7 +253,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running server, killed when dropped.
 pub(crate) struct Server {
-    child: Child,
+    child: KilledOnDrop,
     errors: BufReader<ChildStderr>,
 }
 
@@ -315,13 +317,6 @@ impl Server {
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("our own child");
         self.child.wait().expect("our own child");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

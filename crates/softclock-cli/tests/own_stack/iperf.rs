@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
 use serde_json::Value;
-use softclock_testing::{iperf3, require};
+use softclock_testing::{KilledOnDrop, iperf3, require};
 
 use crate::lab::{ADDRESS, Carrier, Lab, Server, lab};
 
@@ -40,7 +40,7 @@ fn iperf3_server(lab: &Lab) -> Server {
     assert!(lines.any(|line| line.contains("listening")), "it ended");
     // Without a reader of its output, iperf3 would end.
     std::thread::spawn(move || lines.for_each(drop));
-    Server(child)
+    Server(KilledOnDrop::new(child))
 }
 
 /// Starts the relay on the stack, and waits until it listens.
@@ -56,7 +56,7 @@ fn relay(lab: &Lab) -> Server {
     let mut output = BufReader::new(child.stdout.take().expect("piped"));
     output.read_line(&mut line).expect("a pipe");
     assert!(line.starts_with("serving"), "it ended: {line}");
-    Server(child)
+    Server(KilledOnDrop::new(child))
 }
 
 /// Runs iperf3's client, whose connections must all carry bytes and end without an error.

@@ -6,10 +6,11 @@ use std::fs;
 use std::io::{self, BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Output, Stdio};
+use std::process::{ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use softclock_testing::KilledOnDrop;
 use softclock_testing::lab::{Namespace, connect};
 use tempfile::TempDir;
 
@@ -71,17 +72,10 @@ pub(crate) struct Lab {
 
 /// A running `softclock wan` in a namespace of its own, killed when dropped.
 struct WidePath {
-    bridge: Child,
+    _bridge: KilledOnDrop,
     /// Kept open, so that the bridge can report.
     _errors: BufReader<ChildStderr>,
     _middle: Namespace,
-}
-
-impl Drop for WidePath {
-    fn drop(&mut self) {
-        let _ = self.bridge.kill();
-        let _ = self.bridge.wait();
-    }
 }
 
 impl Lab {
@@ -169,7 +163,7 @@ impl Lab {
             assert_ne!(read, 0, "wan {options} ended");
         }
         Ok(WidePath {
-            bridge,
+            _bridge: KilledOnDrop::new(bridge),
             _errors: errors,
             _middle: middle,
         })
@@ -253,7 +247,7 @@ impl Lab {
                 .run("ip link set client up")
                 .expect("the device is there");
         }
-        Server(child)
+        Server(KilledOnDrop::new(child))
     }
 
     /// Runs curl at the client. `words` are its arguments, of which those that begin with `@` are files of the server.
@@ -303,7 +297,7 @@ impl Lab {
 }
 
 /// A running server, killed when dropped.
-pub(crate) struct Server(pub(crate) Child);
+pub(crate) struct Server(pub(crate) KilledOnDrop);
 
 impl Server {
     pub(crate) fn id(&self) -> u32 {
@@ -345,13 +339,6 @@ impl Server {
     /// Waits until the server has ended by itself.
     pub(crate) fn wait(mut self) -> std::process::ExitStatus {
         self.0.wait().expect("our own child")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
+use softclock_testing::KilledOnDrop;
 use tempfile::TempDir;
 
 use crate::client::Client;
@@ -12,7 +13,7 @@ use crate::upstream::{free_addresses, proxy};
 
 /// A running HAProxy, killed when dropped.
 struct Haproxy {
-    child: Child,
+    _child: KilledOnDrop,
     address: SocketAddr,
     _directory: TempDir,
 }
@@ -41,17 +42,10 @@ impl Haproxy {
             std::net::TcpStream::connect(address).is_ok()
         });
         Self {
-            child,
+            _child: KilledOnDrop::new(child),
             address,
             _directory: directory,
         }
-    }
-}
-
-impl Drop for Haproxy {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

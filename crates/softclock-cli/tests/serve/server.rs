@@ -4,10 +4,11 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use softclock_testing::KilledOnDrop;
 pub(crate) use softclock_testing::{directory, noise};
 use tempfile::NamedTempFile;
 
@@ -24,7 +25,7 @@ pub(crate) fn copy_program(to: &Path) {
 
 /// A running server, killed when dropped.
 pub(crate) struct Server {
-    child: Child,
+    child: KilledOnDrop,
     addresses: Vec<SocketAddr>,
     metrics: Option<SocketAddr>,
     log: NamedTempFile,
@@ -86,7 +87,7 @@ impl Server {
         let addresses = sites.filter_map(address).collect();
         let metrics = text.lines().find(|line| line.contains("metrics"));
         Self {
-            child,
+            child: KilledOnDrop::new(child),
             addresses,
             metrics: metrics.and_then(address),
             log,
@@ -206,13 +207,6 @@ impl Server {
     /// Its resident memory.
     pub(crate) fn resident_kb(&self) -> u64 {
         softclock_testing::resident_kb(self.id()).expect("a running process")
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -5,12 +5,13 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
+use softclock_testing::KilledOnDrop;
 
 use crate::server::{Server, directory, metric, until};
 
@@ -166,16 +167,6 @@ fn slow_clients_do_not_slow_others() {
     });
 }
 
-/// A child that is killed when dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn slowhttptest_does_not_slow_others() {
     softclock_testing::require!("slowhttptest");
@@ -195,7 +186,7 @@ fn slowhttptest_does_not_slow_others() {
                 .args(["-c", "400", "-r", "400", "-l", "5", "-p", "2", "-u", url])
                 .stdout(Stdio::null())
                 .stderr(Stdio::null());
-            Killed(command.spawn().unwrap())
+            KilledOnDrop::new(command.spawn().unwrap())
         });
     }
 }

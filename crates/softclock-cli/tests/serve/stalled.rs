@@ -2,13 +2,14 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+use softclock_testing::KilledOnDrop;
 use tempfile::TempDir;
 
 use crate::own_stack::connection_descriptors;
@@ -17,7 +18,7 @@ use crate::tls::{curl, with_site};
 
 /// A connection of HTTP/2 whose frames are made by hand, through openssl. Pings are answered.
 struct Raw {
-    child: Child,
+    _child: KilledOnDrop,
     input: Arc<Mutex<ChildStdin>>,
     seen: Arc<Mutex<Seen>>,
 }
@@ -99,7 +100,11 @@ impl Raw {
             let _ = read_frames(output, &answers, &shared);
             shared.lock().unwrap().has_ended = true;
         });
-        let this = Self { child, input, seen };
+        let this = Self {
+            _child: KilledOnDrop::new(child),
+            input,
+            seen,
+        };
         let no_window = [0, 4, 0, 0, 0, 0];
         this.send(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
         this.send(&frame(SETTINGS, 0, 0, &no_window));
@@ -124,13 +129,6 @@ impl Raw {
 
     fn seen(&self) -> Seen {
         self.seen.lock().unwrap().clone()
-    }
-}
-
-impl Drop for Raw {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

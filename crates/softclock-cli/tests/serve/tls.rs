@@ -8,6 +8,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use softclock_testing::KilledOnDrop;
 use tempfile::TempDir;
 
 use crate::config::free_port;
@@ -213,7 +214,7 @@ fn the_end_does_not_wait_for_handshakes() {
 
 /// A connection through openssl, kept open between requests.
 pub(crate) struct Session {
-    child: std::process::Child,
+    child: KilledOnDrop,
 }
 
 impl Session {
@@ -233,7 +234,7 @@ impl Session {
             .stdout(piped())
             .stderr(std::process::Stdio::null());
         Self {
-            child: command.spawn().unwrap(),
+            child: KilledOnDrop::new(command.spawn().unwrap()),
         }
     }
 
@@ -264,13 +265,6 @@ impl Session {
             answer.push(byte[0]);
         }
         String::from_utf8(answer[..12].to_vec()).unwrap()
-    }
-}
-
-impl Drop for Session {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

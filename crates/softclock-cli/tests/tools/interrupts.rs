@@ -1,12 +1,12 @@
 //! `--napi` of a server on the kernel's sockets, and the report of `softclock doctor` about it.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use softclock_testing::lab::{Namespace, connect};
-use softclock_testing::{require, skip};
+use softclock_testing::{KilledOnDrop, require, skip};
 
 use crate::run;
 
@@ -36,26 +36,15 @@ const SERVE: [&str; 7] = [
     ".",
 ];
 
-/// A server that is killed when this is dropped.
-struct Server(Child);
-
-impl Server {
-    /// Starts a server and waits until it serves.
-    fn start(host: &Namespace) -> Self {
-        let mut command = softclock(host, &SERVE);
-        let mut server = Self(command.stdout(Stdio::piped()).spawn().unwrap());
-        let output = BufReader::new(server.0.stdout.take().unwrap());
-        let mut lines = output.lines().map(|line| line.unwrap());
-        assert!(lines.any(|line| line == "Ctrl-C ends it."), "it ended");
-        server
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Starts a server and waits until it serves.
+fn start_server(host: &Namespace) -> KilledOnDrop {
+    let mut command = softclock(host, &SERVE);
+    let child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut server = KilledOnDrop::new(child);
+    let output = BufReader::new(server.stdout.take().unwrap());
+    let mut lines = output.lines().map(|line| line.unwrap());
+    assert!(lines.any(|line| line == "Ctrl-C ends it."), "it ended");
+    server
 }
 
 /// The lines of `softclock doctor` about a name, with the advice.
@@ -85,17 +74,17 @@ fn a_killed_server_leaves_no_delay() {
         skip!("{found}");
     }
     assert!(doctor(&near, DELAYED).ends_with("none"));
-    let server = Server::start(&near);
+    let server = start_server(&near);
     let found = doctor(&near, DELAYED);
     let expected = format!(
         "near: polled every 500us, interrupts on after 2 empty polls, suspended up to 20ms, by process {}",
-        server.0.id()
+        server.id()
     );
     assert!(found.contains(&expected) && found.contains("ok"), "{found}");
     let (output, text) = run(&mut softclock(&near, &SERVE));
     assert_eq!(output.status.code(), Some(1), "{text}");
     let refused = String::from_utf8_lossy(&output.stderr).into_owned();
-    let expected = format!("near: process {} delays them already", server.0.id());
+    let expected = format!("near: process {} delays them already", server.id());
     assert!(refused.contains(&expected), "{refused}");
     drop(server);
     let begun = Instant::now();

@@ -4,17 +4,19 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::panic::resume_unwind;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
 
 use rustix::process::geteuid;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use crate::KilledOnDrop;
+
 /// A network namespace, held by a child process. The child exits when its standard input is closed, and so whenever
 /// this process ends, for any reason. The kernel then removes the namespace with all its links.
 #[derive(Debug)]
 pub struct Namespace {
-    holder: Child,
+    holder: KilledOnDrop,
 }
 
 impl Namespace {
@@ -33,7 +35,9 @@ impl Namespace {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("unshare: {error}"))?;
-        let mut namespace = Self { holder };
+        let mut namespace = Self {
+            holder: KilledOnDrop::new(holder),
+        };
         let output = namespace.holder.stdout.take().ok_or("no output")?;
         let mut said = String::new();
         // The child prints a line once it runs in the namespace.
@@ -121,13 +125,6 @@ impl Namespace {
         let mut line = String::new();
         let _ = BufReader::new(errors).read_line(&mut line);
         format!(": {}", line.trim())
-    }
-}
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
     }
 }
 

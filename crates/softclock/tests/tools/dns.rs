@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use softclock_testing::require;
+use softclock_testing::{KilledOnDrop, require};
 
-use crate::lab::{ADDRESSES, Carrier, Lab, PATIENCE, Server, lab};
+use crate::lab::{ADDRESSES, Carrier, Lab, PATIENCE, lab};
 
 #[test]
 fn dig_is_answered_over_a_tap_device() {
@@ -42,7 +42,7 @@ fn assert_answers(lab: &Lab) {
 }
 
 /// Starts the example with two names, one of which has more addresses than fit into a message without EDNS.
-fn serve(lab: &Lab) -> Server {
+fn serve(lab: &Lab) -> KilledOnDrop {
     let mut arguments: Vec<String> = ["--listen", "10.78.0.7:53", "--listen", "[fd78::7]:53"]
         .map(str::to_owned)
         .to_vec();

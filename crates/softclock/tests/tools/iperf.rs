@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::process::Stdio;
 
 use serde_json::Value;
-use softclock_testing::{iperf3, require};
+use softclock_testing::{KilledOnDrop, iperf3, require};
 
-use crate::lab::{ADDRESSES, Carrier, Lab, Server, lab};
+use crate::lab::{ADDRESSES, Carrier, Lab, lab};
 
 #[test]
 fn iperf3_over_a_tap_device() {
@@ -62,7 +62,7 @@ fn assert_measured(lab: &Lab) {
 }
 
 /// Starts iperf3's server beside the relay, and waits until it listens. It ends when its output is closed.
-fn server(lab: &Lab) -> (Server, impl Iterator<Item = String>) {
+fn server(lab: &Lab) -> (KilledOnDrop, impl Iterator<Item = String>) {
     let spawned = lab
         .server
         .command("iperf3")
@@ -73,7 +73,7 @@ fn server(lab: &Lab) -> (Server, impl Iterator<Item = String>) {
     let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
     let mut lines = lines.map_while(Result::ok);
     assert!(lines.any(|line| line.contains("listening")), "it ended");
-    (Server(child), lines)
+    (KilledOnDrop::new(child), lines)
 }
 
 /// The report of iperf3's client, which has succeeded.

@@ -5,9 +5,10 @@
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, UdpSocket};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
+use softclock_testing::KilledOnDrop;
 use softclock_testing::lab::{Namespace, connect};
 
 /// The addresses of the example's stack.
@@ -85,7 +86,7 @@ impl Lab {
     }
 
     /// Starts an example on a stack, and waits until it serves at `sockets` addresses.
-    pub(crate) fn start(&self, example: &str, arguments: &[&str], sockets: usize) -> Server {
+    pub(crate) fn start(&self, example: &str, arguments: &[&str], sockets: usize) -> KilledOnDrop {
         let path = softclock_testing::example("softclock", example);
         let mut command = self.server.command(path.to_str().expect("UTF-8"));
         command.args(self.carrier.options());
@@ -103,7 +104,7 @@ impl Lab {
             let commands = format!("link set client up\n{CLIENT_ADDRESSES}");
             self.server.batch("ip", &commands).expect("it is there");
         }
-        Server(child)
+        KilledOnDrop::new(child)
     }
 
     /// A UDP socket at the client, connected to this port of the stack.
@@ -122,16 +123,6 @@ impl Lab {
         };
         let socket = self.client().inside(open).and_then(|socket| socket);
         socket.expect("the client has an address")
-    }
-}
-
-/// A running program, killed when dropped.
-pub(crate) struct Server(pub(crate) Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -3,10 +3,11 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::Instant;
 
+use softclock_testing::KilledOnDrop;
 use softclock_testing::lab::{Namespace, connect};
 
 use super::super::cable::cable;
@@ -205,13 +206,13 @@ fn a_killed_process_leaves_no_delay() {
     child
         .args(["--exact", "--nocapture", holder])
         .env(HOLDS, "1");
-    let mut child = Killed(child.stdout(Stdio::piped()).spawn().unwrap());
-    let mut output = BufReader::new(child.0.stdout.take().unwrap());
+    let mut child = KilledOnDrop::new(child.stdout(Stdio::piped()).spawn().unwrap());
+    let mut output = BufReader::new(child.stdout.take().unwrap());
     let mut said = String::new();
     while !said.ends_with(HOLDING) {
         said.clear();
         if output.read_line(&mut said).unwrap() == 0 {
-            assert!(child.0.wait().unwrap().success());
+            assert!(child.wait().unwrap().success());
             softclock_testing::skip!("this kernel cannot suspend interrupts");
         }
         said.truncate(said.trim_end().len());
@@ -284,16 +285,6 @@ fn a_socket_can_prefer_busy_polling() {
     assert_eq!(options.map(set), [1, 20]);
     socket.set_busy_poll(BusyPoll::OFF).unwrap();
     assert_eq!(options.map(set), [0, 0]);
-}
-
-/// A process that is killed when this is dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 const PATIENCE: Duration = Duration::from_secs(20);

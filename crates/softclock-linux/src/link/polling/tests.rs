@@ -2,10 +2,11 @@
 
 use std::io::{self, BufRead, BufReader};
 use std::net::UdpSocket;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use softclock_testing::KilledOnDrop;
 use softclock_testing::lab::{Namespace, connect};
 use softclock_wire::packet::Offload;
 
@@ -265,10 +266,10 @@ fn a_killed_process_leaves_the_link_as_it_was() {
     child
         .args(["--exact", "--nocapture", poller])
         .env(POLLS, "1");
-    let mut child = Killed(child.stdout(Stdio::piped()).spawn().unwrap());
-    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    let mut child = KilledOnDrop::new(child.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     if !lines.any(|line| line.unwrap().ends_with(POLLING)) {
-        assert!(child.0.wait().unwrap().success());
+        assert!(child.wait().unwrap().success());
         softclock_testing::skip!("AF_XDP or polling by NAPI id cannot be used here");
     }
     assert_eq!(delay(&near).timeout, LONG);
@@ -312,16 +313,6 @@ fn a_process_that_polls() {
     while begun.elapsed() < LONG {
         while socket.receive(|_| ()).is_ok() {}
         poller.poll().unwrap();
-    }
-}
-
-/// A process that is killed when this is dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

@@ -2,9 +2,10 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::Instant;
 
+use softclock_testing::KilledOnDrop;
 use softclock_testing::lab::{Namespace, connect};
 
 use super::*;
@@ -140,8 +141,8 @@ fn a_killed_process_leaves_the_link_as_it_was() {
     child
         .args(["--exact", "--nocapture", holder])
         .env(HOLDS, "1");
-    let mut child = Killed(child.stdout(Stdio::piped()).spawn().unwrap());
-    let mut lines = BufReader::new(child.0.stdout.take().unwrap()).lines();
+    let mut child = KilledOnDrop::new(child.stdout(Stdio::piped()).spawn().unwrap());
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let is_open = lines.any(|line| line.unwrap().ends_with(OPEN));
     if !is_open {
         softclock_testing::skip!("AF_XDP cannot be used here");
@@ -181,16 +182,6 @@ fn a_process_with_channels() {
 
 /// The variable that makes a process of the tests such a child.
 const HOLDS: &str = "SOFTCLOCK_HOLDS_CHANNELS";
-
-/// A process that is killed when this is dropped.
-struct Killed(Child);
-
-impl Drop for Killed {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 const HOLDER: &str = concat!(module_path!(), "::a_process_with_channels");
 const OPEN: &str = "the channels are open";
