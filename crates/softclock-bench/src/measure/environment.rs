@@ -6,6 +6,8 @@ use std::fs;
 use rustix::time::{ClockId, clock_getres};
 use serde::Serialize;
 
+use crate::peers::lock::Lock;
+
 /// Properties that results depend on besides the code. A field that cannot be determined is `unknown`.
 #[derive(Clone, Debug, Serialize)]
 pub struct Environment {
@@ -131,37 +133,11 @@ fn peers(lock: &str) -> BTreeMap<String, String> {
         "serde_json",
         "tempfile",
     ];
-    let packages: Vec<&str> = lock.split("[[package]]").collect();
-    let name_of = |package: &str| quoted_value(package, "name = ");
-    let Some(own) = packages
-        .iter()
-        .find(|package| name_of(package).as_deref() == Some(env!("CARGO_PKG_NAME")))
-    else {
-        return BTreeMap::new();
-    };
-    let dependencies = own.lines().filter_map(|line| {
-        // A dependency is `"name"`, or `"name version"` if several versions are locked.
-        let entry = line.trim().strip_prefix('"')?.trim_end_matches(['"', ',']);
-        let mut words = entry.split(' ');
-        Some((words.next()?, words.next()))
-    });
+    let dependencies = Lock::new(lock).dependencies(env!("CARGO_PKG_NAME"));
     dependencies
         .filter(|(name, _)| !name.starts_with("softclock") && !NOT_PEERS.contains(name))
-        .filter_map(|(name, version)| {
-            let version = version.map(str::to_owned).or_else(|| {
-                packages
-                    .iter()
-                    .find(|package| name_of(package).as_deref() == Some(name))
-                    .and_then(|package| quoted_value(package, "version = "))
-            })?;
-            Some((name.to_owned(), version))
-        })
+        .filter_map(|(name, version)| Some((name.to_owned(), version?.to_owned())))
         .collect()
-}
-
-fn quoted_value(package: &str, key: &str) -> Option<String> {
-    let line = package.lines().find_map(|line| line.strip_prefix(key))?;
-    Some(line.trim_matches('"').to_owned())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! [`servers`](crate::servers).
 
 pub mod libevent;
+pub mod lock;
 pub mod media;
 pub mod program;
 pub mod quic;

@@ -9,6 +9,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
+use super::lock::Lock;
+
 /// A temporary directory for compiled peers, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct Workshop {
@@ -193,7 +195,10 @@ impl Workshop {
         output(compiler.current_dir(root)).map_err(install)?;
         Ok(Compiled {
             program: root.join("target/release").join(name),
-            version: locked(project.lock, library).unwrap_or_default(),
+            version: Lock::new(project.lock)
+                .version(library)
+                .unwrap_or_default()
+                .to_owned(),
         })
     }
 
@@ -207,14 +212,6 @@ impl Workshop {
         let program = source.with_extension("");
         Ok((source, program))
     }
-}
-
-/// Returns the version of a package in the text of a `Cargo.lock`.
-fn locked(lock: &str, package: &str) -> Option<String> {
-    let name = format!("name = \"{package}\"");
-    let mut lines = lock.lines().skip_while(|line| *line != name);
-    let version = lines.nth(1)?.strip_prefix("version = ")?;
-    Some(version.trim_matches('"').to_owned())
 }
 
 /// Returns a command's output, trimmed, or else the first line of its error output.
@@ -241,13 +238,6 @@ mod tests {
         debian: "libnowhere-dev",
         link: &[],
     };
-
-    #[test]
-    fn the_version_is_that_of_the_lock_file() {
-        let lock = "[[package]]\nname = \"a-b\"\nversion = \"1.0.0\"\n\n[[package]]\nname = \"a\"\nversion = \"2.1.0\"\n";
-        assert_eq!(locked(lock, "a").as_deref(), Some("2.1.0"));
-        assert_eq!(locked(lock, "b"), None);
-    }
 
     #[test]
     fn what_is_missing_is_named_with_its_package() {
