@@ -13,8 +13,8 @@ use softclock_testing::KilledOnDrop;
 
 use crate::lab::bridge::{Host, Lab, Line, Offload, Path, SENDER, Shaper, Summary};
 use crate::measure::processors::Processors;
-use crate::peers::quic::{Certificate, Identity, Paced, Program, Request, Sender, receiver};
-use crate::servers::run_time;
+use crate::peers::quic::{Identity, Paced, Program, Request, Sender, receiver};
+use crate::servers::{Certificate, run_time};
 
 /// A bottleneck on the way from the sender to the receiver.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,6 +2,7 @@
 //! ended with it.
 
 mod caddy;
+mod certificate;
 pub(crate) mod haproxy;
 pub(crate) mod nginx;
 mod proxies;
@@ -23,6 +24,7 @@ use softclock_testing::lab::Namespace;
 
 use crate::measure::accounts::Accounts;
 
+pub use certificate::Certificate;
 pub use proxies::{BESIDE_PEERS, ProxyKind};
 pub(crate) use softclock::command as softclock_command;
 pub use softclock::{ServeOptions, StackArguments, proxy, serve};

@@ -1,9 +1,8 @@
 //! Servers under attack, each with a configuration that the results name.
 
-use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread;
@@ -13,9 +12,7 @@ use rustls::crypto::ring;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::command;
-use crate::servers::{
-    Server, free_addresses, haproxy, nginx, readable_by_all, version, write_file,
-};
+use crate::servers::{Certificate, Server, free_addresses, haproxy, nginx, version, write_file};
 
 /// A program with its settings.
 #[derive(Clone, Copy, Debug)]
@@ -151,9 +148,9 @@ impl Subject {
                 .args(["--listen", &format!("tls:{}", front.tls)])
                 .args(["--metrics", &front.metrics.to_string()])
                 .arg("--tls-cert")
-                .arg(&identity.chain)
+                .arg(identity.certificate.chain())
                 .arg("--tls-key")
-                .arg(&identity.key)
+                .arg(identity.certificate.key())
                 .arg(root),
             Role::Proxy { upstream, requests } => command
                 .args(["proxy", "--listen", &listen])
@@ -183,8 +180,8 @@ impl Subject {
                          root {};
                      }}
                      server {{ listen {metrics}; location = /metrics {{ stub_status; }} }}",
-                    identity.chain.display(),
-                    identity.key.display(),
+                    identity.certificate.chain().display(),
+                    identity.certificate.key().display(),
                     root.display(),
                 ),
             ),
@@ -269,14 +266,12 @@ fn wait_for(address: SocketAddr) -> io::Result<()> {
     }
 }
 
-/// A certificate for `localhost`, generated for a run, and a client configuration that trusts it.
+/// A certificate, and a client configuration that trusts it.
 #[derive(Debug)]
 pub struct Identity {
-    chain: PathBuf,
-    key: PathBuf,
+    certificate: Certificate,
     /// For clients that speak HTTP/2 only.
     pub clients: Arc<ClientConfig>,
-    _directory: tempfile::TempDir,
 }
 
 impl Identity {
@@ -285,18 +280,9 @@ impl Identity {
     /// # Errors
     /// Its files cannot be written.
     pub fn new() -> io::Result<Self> {
-        let directory = tempfile::tempdir()?;
-        readable_by_all(directory.path())?;
-        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]);
-        let made = made.map_err(io::Error::other)?;
-        let (chain, key) = (
-            directory.path().join("cert.pem"),
-            directory.path().join("key.pem"),
-        );
-        fs::write(&chain, made.cert.pem())?;
-        fs::write(&key, made.signing_key.serialize_pem())?;
+        let certificate = Certificate::new()?;
         let mut roots = RootCertStore::empty();
-        let trusted = roots.add(made.cert.der().clone());
+        let trusted = roots.add(certificate.der().clone());
         trusted.map_err(io::Error::other)?;
         let provider = Arc::new(ring::default_provider());
         let config = ClientConfig::builder_with_provider(provider)
@@ -305,10 +291,8 @@ impl Identity {
         let mut config = config.with_root_certificates(roots).with_no_client_auth();
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(Self {
-            chain,
-            key,
+            certificate,
             clients: Arc::new(config),
-            _directory: directory,
         })
     }
 }

@@ -12,9 +12,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use softclock_core::Rate;
-use tempfile::TempDir;
 
 use super::runtimes::word;
+use crate::servers::Certificate;
 
 pub use programs::Program;
 pub use receiver::QuicReceiver;
@@ -64,37 +64,6 @@ pub struct Identity<'a> {
     pub address: SocketAddr,
     /// The certificate and its key.
     pub certificate: &'a Certificate,
-}
-
-/// A self-signed certificate and its key, in a temporary directory.
-#[derive(Debug)]
-pub struct Certificate {
-    directory: TempDir,
-}
-
-impl Certificate {
-    /// Makes a certificate.
-    ///
-    /// # Errors
-    /// The files cannot be written.
-    pub fn new() -> io::Result<Self> {
-        let names = [settings::NAME.to_owned()];
-        let own = rcgen::generate_simple_self_signed(names).map_err(io::Error::other)?;
-        let certificate = Self {
-            directory: tempfile::tempdir()?,
-        };
-        std::fs::write(certificate.chain(), own.cert.pem())?;
-        std::fs::write(certificate.key(), own.signing_key.serialize_pem())?;
-        Ok(certificate)
-    }
-
-    fn chain(&self) -> PathBuf {
-        self.directory.path().join("chain.pem")
-    }
-
-    fn key(&self) -> PathBuf {
-        self.directory.path().join("key.pem")
-    }
 }
 
 /// The settings of paced sockets.

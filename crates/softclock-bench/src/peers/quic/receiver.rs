@@ -11,6 +11,7 @@ use quinn::{Endpoint, EndpointConfig, TokioRuntime};
 use tokio::time::timeout_at;
 
 use super::settings;
+use crate::servers::Certificate;
 
 /// The arguments of the process of the receiver.
 #[derive(Args, Clone, Debug)]
@@ -42,7 +43,7 @@ impl QuicReceiver {
         let (any, runtime) = (EndpointConfig::default(), Arc::new(TokioRuntime));
         let endpoint = Endpoint::new(any, None, socket, runtime)?;
         let config = settings::client(&self.certificate, self.window)?;
-        let connecting = endpoint.connect_with(config, self.sender, settings::NAME)?;
+        let connecting = endpoint.connect_with(config, self.sender, Certificate::NAME)?;
         let connection = connecting.await?;
         let (mut request, mut answer) = connection.open_bi().await?;
         request.write_all(b"s").await?;

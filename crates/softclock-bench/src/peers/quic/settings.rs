@@ -18,9 +18,6 @@ use softclock_quinn::observed;
 /// The protocol that both ends name in their handshake (ALPN).
 pub(super) const PROTOCOL: &[u8] = b"bulk";
 
-/// The name in the certificate.
-pub(super) const NAME: &str = "localhost";
-
 /// The bytes of UDP in each full packet: no search for a larger MTU.
 pub(super) const PACKET_BYTES: u16 = 1452;
 
