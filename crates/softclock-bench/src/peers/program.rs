@@ -31,6 +31,22 @@ pub struct Library {
     pub link: &'static [&'static str],
 }
 
+impl Library {
+    /// libuv.
+    pub const UV: Self = Self {
+        name: "libuv",
+        debian: "libuv1-dev",
+        link: &["-luv"],
+    };
+
+    /// libevent, without its protocols.
+    pub const EVENT: Self = Self {
+        name: "libevent_core",
+        debian: "libevent-dev",
+        link: &["-levent_core"],
+    };
+}
+
 /// A module of Go that a program imports.
 #[derive(Clone, Copy, Debug)]
 pub struct Module {

@@ -165,11 +165,19 @@ macro_rules! source {
 }
 
 const IN_C: [(&str, Option<Library>, Source); 5] = [
-    (LIBUV, Some(UV), source!("timers_libuv.c")),
-    ("libevent", Some(EVENT), source!("timers_libevent.c")),
+    (LIBUV, Some(Library::UV), source!("timers_libuv.c")),
+    (
+        "libevent",
+        Some(Library::EVENT),
+        source!("timers_libevent.c"),
+    ),
     ("epoll, timerfd", None, source!("timers_timerfd.c")),
     (IN_EPOLL, None, source!("timers_softclock.c")),
-    (IN_LIBUV, Some(UV), source!("timers_softclock_libuv.c")),
+    (
+        IN_LIBUV,
+        Some(Library::UV),
+        source!("timers_softclock_libuv.c"),
+    ),
 ];
 
 const HEADERS: &[Source] = &[
@@ -182,18 +190,6 @@ const HEADERS: &[Source] = &[
         include_str!("../../../../softclock-c/include/softclock.h"),
     ),
 ];
-
-const UV: Library = Library {
-    name: "libuv",
-    debian: "libuv1-dev",
-    link: &["-luv"],
-};
-
-const EVENT: Library = Library {
-    name: "libevent_core",
-    debian: "libevent-dev",
-    link: &["-levent_core"],
-};
 
 #[cfg(test)]
 mod tests {

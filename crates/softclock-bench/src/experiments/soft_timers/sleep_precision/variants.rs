@@ -40,7 +40,7 @@ pub(super) fn sleepers(workshop: &Workshop, notes: &mut Vec<String>) -> io::Resu
         });
     }
     let compiled = [
-        ("libuv", workshop.c_program(LIBUV_SOURCES, LIBUV)),
+        ("libuv", workshop.c_program(LIBUV_SOURCES, Library::UV)),
         ("Go, time.Sleep", workshop.go_program(GO_SOURCE)),
     ];
     for (name, program) in compiled {
@@ -87,11 +87,6 @@ const KINDS: [(Kind, &str); 6] = [
     (Kind::IoUring, "io_uring timeout"),
 ];
 
-const LIBUV: Library = Library {
-    name: "libuv",
-    debian: "libuv1-dev",
-    link: &["-luv"],
-};
 const LIBUV_SOURCES: &[Source] = &[
     (
         "sleep_libuv.c",

@@ -207,11 +207,7 @@ const LIBRARIES: [(&str, Source, Library); 2] = [
             "wheel_libevent.c",
             include_str!("../../../../peers/wheel_libevent.c"),
         ),
-        Library {
-            name: "libevent_core",
-            debian: "libevent-dev",
-            link: &["-levent_core"],
-        },
+        Library::EVENT,
     ),
     (
         "rte_timer (DPDK)",
