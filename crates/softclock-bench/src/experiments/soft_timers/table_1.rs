@@ -54,7 +54,7 @@ struct Paper {
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let variants = variants();
-    let plan = if context.smoke { SMOKE } else { FULL };
+    let plan = if context.smoke { Plan::SMOKE } else { FULL };
     let samples = busy_server::run(&Workload::of(context.smoke), || {
         measure(context, &plan, &variants)
     })?;
@@ -254,18 +254,9 @@ const HARDWARE_US: [u64; 6] = [20, 50, 100, 250, 500, 1000];
 /// Pairs per round of variants with a small cost.
 const SMALL_PAIRS: usize = 4;
 
-const SMOKE: Plan = Plan {
-    slice: Duration::from_millis(5),
-    rounds: 1,
-    tries: 1,
-    patience: Duration::from_secs(10),
-};
-
 const FULL: Plan = Plan {
-    slice: Duration::from_millis(30),
     rounds: 60,
-    tries: 4,
-    patience: Duration::from_secs(150),
+    ..Plan::FULL
 };
 
 const NOTES: [&str; 7] = [

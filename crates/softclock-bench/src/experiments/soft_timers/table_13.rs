@@ -35,7 +35,11 @@ struct Variant {
 }
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
-    let plan = if context.smoke { SMOKE } else { FULL };
+    let plan = if context.smoke {
+        Plan::SMOKE
+    } else {
+        Plan::FULL
+    };
     let found = busy_server::run(&Workload::of(context.smoke), || measure(context, plan))?;
     let mut rows = Vec::new();
     for (variant, (samples, fired)) in VARIANTS.iter().zip(&found) {
@@ -226,20 +230,6 @@ static EVENTS: AlarmCounter = AlarmCounter::new();
 
 /// The time from a firing until the event is due again.
 const PERIOD: Duration = Duration::from_micros(20);
-
-const SMOKE: Plan = Plan {
-    slice: Duration::from_millis(5),
-    rounds: 1,
-    tries: 1,
-    patience: Duration::from_secs(10),
-};
-
-const FULL: Plan = Plan {
-    slice: Duration::from_millis(30),
-    rounds: 20,
-    tries: 4,
-    patience: Duration::from_secs(150),
-};
 
 const NOTES: [&str; 6] = [
     "an alarm-safe event with a null handler, due 20 us after it fired before; each deadline is compared with the same \

@@ -4,7 +4,6 @@
 mod pollution;
 
 use std::error::Error;
-use std::time::Duration;
 
 use crate::lab::busy_server::compare::{Case, Plan, Samples, compare};
 use crate::lab::busy_server::synthetic;
@@ -102,7 +101,11 @@ fn run(
     variants: &[Variant],
     instructions: u64,
 ) -> Result<Report, Box<dyn Error>> {
-    let plan = if context.smoke { SMOKE } else { FULL };
+    let plan = if context.smoke {
+        Plan::SMOKE
+    } else {
+        Plan::FULL
+    };
     let samples = busy_server::run(&Workload::of(context.smoke), || async move {
         let mut cases: Vec<Case> = variants
             .iter()
@@ -155,20 +158,6 @@ fn variant_rows(variant: &Variant, samples: &Samples) -> Vec<Row> {
 }
 
 const COST: &str = "cost of an event";
-
-const SMOKE: Plan = Plan {
-    slice: Duration::from_millis(5),
-    rounds: 1,
-    tries: 1,
-    patience: Duration::from_secs(10),
-};
-
-const FULL: Plan = Plan {
-    slice: Duration::from_millis(30),
-    rounds: 20,
-    tries: 4,
-    patience: Duration::from_secs(150),
-};
 
 const NOTES: [&str; 5] = [
     "the handler touches (reads and writes) 50 data cache lines, a different set each time, going round 4 pages, and 2 \

@@ -35,7 +35,7 @@ struct Variant {
 
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let variants = variants();
-    let plan = if context.smoke { SMOKE } else { FULL };
+    let plan = if context.smoke { Plan::SMOKE } else { FULL };
     let workload = Workload {
         connections: CONNECTIONS,
         ..Workload::of(context.smoke)
@@ -224,13 +224,6 @@ const EACH_20_US: u64 = PIECE_BYTES as u64 * 8 * 50_000;
 /// Connections, few enough that a slice is many times as long as a response on each of them, so that responses that
 /// span two slices do not matter.
 const CONNECTIONS: usize = 128;
-
-const SMOKE: Plan = Plan {
-    slice: Duration::from_millis(5),
-    rounds: 1,
-    tries: 1,
-    patience: Duration::from_secs(10),
-};
 
 const FULL: Plan = Plan {
     slice: Duration::from_millis(60),

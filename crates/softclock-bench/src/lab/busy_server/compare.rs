@@ -27,6 +27,24 @@ pub struct Plan {
     pub patience: Duration,
 }
 
+impl Plan {
+    /// A run that only shows that all of it works.
+    pub const SMOKE: Self = Self {
+        slice: Duration::from_millis(5),
+        rounds: 1,
+        tries: 1,
+        patience: Duration::from_secs(10),
+    };
+
+    /// A measurement.
+    pub const FULL: Self = Self {
+        slice: Duration::from_millis(30),
+        rounds: 20,
+        tries: 4,
+        patience: Duration::from_secs(150),
+    };
+}
+
 /// A toggle to compare.
 pub struct Case {
     /// The load that is switched on and off.
