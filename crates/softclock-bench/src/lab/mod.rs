@@ -1,5 +1,6 @@
 //! The setups in which experiments take place.
 
+pub mod arrivals;
 pub mod bridge;
 pub mod busy_server;
 pub mod frames;

@@ -13,7 +13,8 @@ use softclock_net::stack::Architecture;
 
 use crate::lab::lrp::{Flood, Target};
 use crate::lab::tcp::{
-    Attack, Carrier, Load, Placement, Recovery, SMALL, Stage, Subject, check, versions, write_files,
+    Attack, Carrier, Load, Placement, SMALL, Stage, Subject, arrivals_after, check, versions,
+    write_files,
 };
 use crate::load::closed_loop;
 use crate::measure::turns::{Found, Turns};
@@ -153,11 +154,11 @@ fn recovery(stage: &Stage, flood: &Flood, load: &Load, plan: &Plan) -> io::Resul
     thread::scope(|scope| {
         let clients = scope.spawn(|| stage.load_with(&lasting, Some(CLIENTS)));
         thread::sleep(plan.settle);
-        let before = Recovery::after(stage, || (), plan.slice)?.mean();
+        let before = arrivals_after(stage, || (), plan.slice)?.mean();
         flood.set(MOST, Target::Server);
         thread::sleep(plan.flooded);
         let ended = || flood.set(0, Target::Server);
-        let after = Recovery::after(stage, ended, plan.after)?;
+        let after = arrivals_after(stage, ended, plan.after)?;
         // Clients without an answer show in the counts.
         match clients.join() {
             Ok(Err(error)) if !closed_loop::is_unanswered(&error) => Err(error),

@@ -7,7 +7,7 @@ use std::io;
 use std::time::Duration;
 
 use super::super::cells::{self, Cell};
-use crate::lab::lrp::{Deliveries, Service, Stage, Variant, notes};
+use crate::lab::lrp::{Service, Stage, Variant, after_step, notes};
 use crate::output::metric::Metric;
 use crate::output::report::{Context, Experiment, Report};
 
@@ -59,8 +59,8 @@ fn measure(variant: Variant, factor: f64, plan: &Plan) -> io::Result<Vec<Sample>
     let normal = 0.7 * capacity;
     let step = |_| {
         let before = stage.rates(normal as u64, plan.settle, plan.probe)?;
-        let during = Deliveries::after_step(&stage, (factor * capacity) as u64, plan.step)?;
-        let after = Deliveries::after_step(&stage, normal as u64, plan.back)?;
+        let during = after_step(&stage, (factor * capacity) as u64, plan.step)?;
+        let after = after_step(&stage, normal as u64, plan.back)?;
         Ok(Sample {
             capacity,
             up: during.time_until(0.95 * before.delivered),

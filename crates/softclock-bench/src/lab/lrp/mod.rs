@@ -20,7 +20,7 @@
 //!
 //! - [`Network`]: the three namespaces, their links and the counters of these.
 //! - [`Server`]: one [`Variant`] with its [`Service`]s.
-//! - [`Stage`]: a server with a flood, and its [`Rates`]; [`Deliveries`]: what happens after a step of the load.
+//! - [`Stage`]: a server with a flood, and its [`Rates`]; [`after_step`]: its deliveries after a step of the load.
 //! - `eager_stack`: the stack of the interrupt level. `ring`: the bounded queues from there to the receivers.
 //! - `pace`: the polls of receivers that have packets.
 //! - `weights`: cgroups, for the kernel's receivers.
@@ -60,7 +60,7 @@ pub use network::{Level, Link, Losses, Network};
 pub use server::{Counts, Server};
 pub use service::Service;
 pub use stage::{Background, Rates, Stage};
-pub use step::Deliveries;
+pub use step::after_step;
 pub use stopping::Stop;
 pub(in crate::lab) use stopping::Threads;
 pub use variant::{Driver, KernelReceive, Variant};

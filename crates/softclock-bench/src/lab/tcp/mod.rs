@@ -5,7 +5,7 @@
 //! - [`Stage`]: one of them with its network; [`Stage::load`]: a slice of a load on it.
 //! - [`IdleClients`]: connections without descriptors at the clients.
 //! - [`Attack`]: floods on it.
-//! - [`Recovery`]: throughput after the end of a flood.
+//! - [`arrivals_after`]: throughput after the end of a flood.
 //! - [`bulk`]: bulk transfers over a TAP device.
 //! - [`Counted`]: the instructions of a server. [`in_memory`]: a stack with simulated peers.
 //! - [`FarServer`]: a server behind an emulated long path, in the lab of [`bridge`](super::bridge).
@@ -26,7 +26,7 @@ pub use callgrind::{Counted, check as check_callgrind};
 pub use far::{FarServer, FarStack};
 pub use files::{File, PAPERS, SMALL, write_files};
 pub use idle::IdleClients;
-pub use recovery::Recovery;
+pub use recovery::arrivals_after;
 pub use stage::{Load, Memory, Offered, Sample, Stage};
 pub use subject::{Carrier, PORT, Placement, SILENT_PORT, Subject};
 
