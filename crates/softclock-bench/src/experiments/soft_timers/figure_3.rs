@@ -5,7 +5,7 @@ use std::error::Error;
 
 use softclock::{Instant, TriggerState};
 
-use crate::lab::busy_server::intervals::{CLOSE_COMPUTE, SETTINGS, Trace, trace_stretch};
+use crate::lab::busy_server::intervals::{CLOSE_COMPUTE, SETTINGS, Trace, notes, trace_stretch};
 use crate::load::closed_loop::Load;
 use crate::output::chart::{Axis, Chart, Mark, Series};
 use crate::output::report::{Context, Experiment, Report, Row};
@@ -50,18 +50,10 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     context.progress(1, 1, "");
     Ok(Report {
         title: "medians of trigger intervals over short windows of time",
-        notes: notes(load),
+        notes: notes(&NOTES, load),
         rows,
         charts,
     })
-}
-
-fn notes(load: Load) -> Vec<String> {
-    NOTES
-        .into_iter()
-        .chain([load.note()])
-        .map(str::to_owned)
-        .collect()
 }
 
 /// Returns, for each window in which intervals end, its start in seconds and their median in microseconds.

@@ -7,7 +7,7 @@
 use std::error::Error;
 
 use crate::lab::busy_server::intervals::{
-    CLOSE, CLOSE_COMPUTE, KEEP, KEEP_COMPUTE, Setting, Summary, all_intervals_us, trace,
+    self, CLOSE, CLOSE_COMPUTE, KEEP, KEEP_COMPUTE, Setting, Summary, all_intervals_us, trace,
 };
 use crate::load::closed_loop::Load;
 use crate::output::chart::{Axis, Chart, Series};
@@ -88,11 +88,7 @@ fn setting_rows(
 }
 
 fn notes(load: Load) -> Vec<String> {
-    let mut notes: Vec<String> = NOTES
-        .into_iter()
-        .chain([load.note()])
-        .map(str::to_owned)
-        .collect();
+    let mut notes = intervals::notes(&NOTES, load);
     notes.extend(PAPER.iter().map(|workload| {
         let s = &workload.summary;
         format!(

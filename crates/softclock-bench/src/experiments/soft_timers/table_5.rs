@@ -6,7 +6,7 @@ use std::error::Error;
 use softclock::TriggerState;
 
 use crate::experiments::soft_timers::table_4::APACHE;
-use crate::lab::busy_server::intervals::{CLOSE, SETTINGS, Trace, all_intervals_us, trace};
+use crate::lab::busy_server::intervals::{CLOSE, SETTINGS, Trace, all_intervals_us, notes, trace};
 use crate::load::closed_loop::Load;
 use crate::output::chart::{Axis, Chart, Series};
 use crate::output::report::{Context, Experiment, Report, Row};
@@ -41,18 +41,10 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     context.progress(1, 1, "");
     Ok(Report {
         title: "trigger states of a busy web server by source",
-        notes: notes(load),
+        notes: notes(&NOTES, load),
         rows,
         charts,
     })
-}
-
-fn notes(load: Load) -> Vec<String> {
-    NOTES
-        .into_iter()
-        .chain([load.note()])
-        .map(str::to_owned)
-        .collect()
 }
 
 /// Returns the share of each source, with its spread over parts of the run.

@@ -105,6 +105,12 @@ pub fn trace_stretch(
     Ok(Stretch { trace, waited })
 }
 
+/// Returns the notes of an experiment as those of a report, and one on the load.
+pub fn notes(own: &[&str], load: Load) -> Vec<String> {
+    let all = own.iter().copied().chain([load.note()]);
+    all.map(str::to_owned).collect()
+}
+
 fn workload(context: &Context, setting: &Setting, load: Load) -> Workload {
     Workload {
         keep_alive: setting.keep_alive,
