@@ -52,6 +52,27 @@ pub enum Mark {
     Paper,
 }
 
+impl Chart {
+    /// Creates a chart with linear axes from 0 to the largest values of the points, or to 1 if all are smaller. The
+    /// labels are those of the horizontal and the vertical axis.
+    pub fn from_zero(
+        title: String,
+        [x_label, y_label]: [&'static str; 2],
+        series: Vec<Series>,
+    ) -> Self {
+        let high = |of: fn(&(f64, f64)) -> f64| {
+            let values = series.iter().flat_map(|series| &series.points).map(of);
+            values.fold(1.0, f64::max)
+        };
+        Self {
+            title,
+            x: Axis::linear(x_label, 0.0, high(|point| point.0)),
+            y: Axis::linear(y_label, 0.0, high(|point| point.1)),
+            series,
+        }
+    }
+}
+
 impl Axis {
     /// Creates a linear axis from `low` to `high`.
     pub const fn linear(label: &'static str, low: f64, high: f64) -> Self {

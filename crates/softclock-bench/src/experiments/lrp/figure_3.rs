@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::super::cells::{self, Cell};
 use crate::lab::lrp::{Rates, Service, Stage, Variant, notes};
 use crate::measure::turns::Found;
-use crate::output::chart::{Axis, Chart, Mark, Series};
+use crate::output::chart::{Chart, Mark, Series};
 use crate::output::metric::Metric;
 use crate::output::report::{Context, Experiment, Report, median};
 
@@ -185,16 +185,11 @@ pub(in crate::experiments) fn chart_of(
         }
     };
     let series: Vec<Series> = variants.into_iter().map(of_variant).collect();
-    let high = |of: fn(&(f64, f64)) -> f64| {
-        let values = series.iter().flat_map(|series| &series.points).map(of);
-        values.fold(1.0, f64::max)
-    };
-    Chart {
-        title,
-        x: Axis::linear("offered, thousands a second", 0.0, high(|point| point.0)),
-        y: Axis::linear("delivered, thousands a second", 0.0, high(|point| point.1)),
-        series,
-    }
+    let labels = [
+        "offered, thousands a second",
+        "delivered, thousands a second",
+    ];
+    Chart::from_zero(title, labels, series)
 }
 
 struct Plan {

@@ -18,7 +18,7 @@ use crate::lab::tcp::{
 };
 use crate::load::closed_loop;
 use crate::measure::turns::{Found, Turns};
-use crate::output::chart::{Axis, Chart, Mark, Series};
+use crate::output::chart::{Chart, Mark, Series};
 use crate::output::report::{Context, Experiment, Report, Row, median};
 use crate::servers::nginx::Files;
 
@@ -271,17 +271,9 @@ fn chart(found: &Found<Curve, Sweep>) -> Chart {
             })
             .collect(),
     });
-    let series: Vec<Series> = series.collect();
-    let high = |of: fn(&(f64, f64)) -> f64| {
-        let values = series.iter().flat_map(|series| &series.points).map(of);
-        values.fold(1.0, f64::max)
-    };
-    Chart {
-        title: "requests answered against SYNs to another port".to_owned(),
-        x: Axis::linear("SYNs, thousands a second", 0.0, high(|point| point.0)),
-        y: Axis::linear("requests a second", 0.0, high(|point| point.1)),
-        series,
-    }
+    let title = "requests answered against SYNs to another port".to_owned();
+    let labels = ["SYNs, thousands a second", "requests a second"];
+    Chart::from_zero(title, labels, series.collect())
 }
 
 struct Plan {
