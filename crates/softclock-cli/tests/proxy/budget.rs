@@ -11,9 +11,9 @@ use tempfile::TempDir;
 
 use crate::client::Client;
 use crate::h2_frames::{HEADERS, Http2, get};
-use crate::own_stack;
 use crate::reply::Reply;
 use crate::server::{Server, directory, metric, softclock, until};
+use crate::tls::make_certificate;
 use crate::upstream::{Upstream, free_addresses, proxy};
 
 /// Of these less 64, half are for clients and half for upstreams.
@@ -25,16 +25,12 @@ const STREAMS: usize = 120;
 
 /// A proxy with few descriptors, with a plain address and a TLS address.
 fn start(directory: &TempDir, upstream: &Upstream, options: &[&str]) -> Server {
-    let path = |name: &str| directory.path().join(name);
-    let made = rcgen::generate_simple_self_signed(own_stack::names().collect::<Vec<_>>()).unwrap();
-    fs::write(path("key.pem"), made.signing_key.serialize_pem()).unwrap();
-    fs::write(path("cert.pem"), made.cert.pem()).unwrap();
+    let (certificate, key) = make_certificate(directory);
     let script = format!("ulimit -n {DESCRIPTORS} && exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
     command.args(["-c", &script, env!("CARGO_BIN_EXE_softclock"), "proxy"]);
     command.args(["--listen", "127.0.0.1:0", "--listen", "tls:127.0.0.1:0"]);
-    command.arg("--tls-cert").arg(path("cert.pem"));
-    command.arg("--tls-key").arg(path("key.pem"));
+    command.args(["--tls-cert", &certificate, "--tls-key", &key]);
     command.args(["--upstream", &upstream.url()]).args(options);
     Server::spawn(&mut command)
 }

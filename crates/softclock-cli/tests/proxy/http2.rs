@@ -1,23 +1,17 @@
 //! Parts of HTTP/2 that do not reach upstreams.
 
-use std::fs;
-
 use crate::h2_frames::{
     DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, block, frame, request,
 };
-use crate::own_stack;
 use crate::server::{Server, directory};
+use crate::tls::make_certificate;
 use crate::upstream::{Upstream, proxy};
 use tempfile::TempDir;
 
 /// A proxy that also listens for TLS, at its second address, and the directory of its certificate.
 pub(crate) fn tls_proxy(upstreams: &[&str], options: &[&str]) -> (Server, TempDir) {
     let directory = directory(&[]);
-    let path = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
-    let made = rcgen::generate_simple_self_signed(own_stack::names().collect::<Vec<_>>()).unwrap();
-    fs::write(path("key.pem"), made.signing_key.serialize_pem()).unwrap();
-    fs::write(path("cert.pem"), made.cert.pem()).unwrap();
-    let (cert, key) = (path("cert.pem"), path("key.pem"));
+    let (cert, key) = make_certificate(&directory);
     let tls = [
         "--listen",
         "tls:127.0.0.1:0",

@@ -15,7 +15,7 @@ fn path_in(directory: &TempDir, name: &str) -> String {
 }
 
 /// A certificate for the addresses of programs and its key, as files of this directory.
-fn make_certificate(directory: &TempDir) -> (String, String) {
+pub(crate) fn make_certificate(directory: &TempDir) -> (String, String) {
     let made = rcgen::generate_simple_self_signed(own_stack::names().collect::<Vec<_>>()).unwrap();
     let paths = ["cert.pem", "key.pem"].map(|name| path_in(directory, name));
     let [certificate, key] = paths;
