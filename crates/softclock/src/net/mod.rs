@@ -40,6 +40,7 @@ mod lookup;
 mod memory;
 mod options;
 pub(crate) mod pacing;
+mod receiving;
 mod registration;
 pub mod relay;
 mod sending;

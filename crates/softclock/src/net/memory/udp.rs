@@ -14,6 +14,7 @@ use softclock_net::stack::DatagramOptions;
 
 use super::{Network, Queue};
 use crate::net::options::UdpOption;
+use crate::net::receiving::{Received, copy_into, fill};
 use crate::net::registration::Registration;
 use crate::net::sending::send_each;
 use crate::runtime::inner::Inner;
@@ -30,14 +31,12 @@ pub(super) struct Waiting {
     segment_bytes: Option<NonZeroU16>,
 }
 
-impl Waiting {
-    /// Returns the datagram with the facts that `options` ask for.
-    fn seen_by(&self, options: &RecvOptions, bound: IpAddr) -> Datagram<'_> {
+impl Received for Waiting {
+    fn datagram(&self) -> Datagram<'_> {
         let mut datagram = Datagram::new(&self.payload, self.source);
-        let tells_destination = options.destinations && bound.is_unspecified();
-        datagram.destination = tells_destination.then_some(self.destination);
-        datagram.ecn = options.ecn.then_some(self.ecn);
-        datagram.received = options.time_stamps.then_some(self.received);
+        datagram.destination = Some(self.destination);
+        datagram.ecn = Some(self.ecn);
+        datagram.received = Some(self.received);
         datagram.segment_bytes = self.segment_bytes;
         datagram
     }
@@ -101,10 +100,7 @@ impl MemoryUdp {
     }
 
     fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let next = self.take()?;
-        let count = next.payload.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&next.payload[..count]);
-        Ok((count, next.source))
+        Ok(copy_into(buffer, &self.take()?))
     }
 
     pub(crate) fn poll_recv_datagram(
@@ -132,20 +128,12 @@ impl MemoryUdp {
 
     fn recv_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
         batch.clear();
-        let mut next = self.take()?;
-        loop {
-            let datagram = next.seen_by(&self.receive, self.address.ip());
-            batch.put(datagram).map_err(io::Error::other)?;
-            if batch.len() == batch.slots() {
-                break;
-            }
-            let Some(another) = self.next() else {
-                self.registration.on_short(Direction::Read);
-                break;
-            };
-            next = another;
+        let facts = (&self.receive, self.address.ip());
+        let count = fill(batch, facts, self.take()?, || self.next())?;
+        if count < batch.slots() {
+            self.registration.on_short(Direction::Read);
         }
-        Ok(batch.len())
+        Ok(count)
     }
 
     pub(crate) fn poll_ready(&self, cx: &Context<'_>, direction: Direction) -> Poll<()> {

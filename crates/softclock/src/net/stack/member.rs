@@ -20,8 +20,9 @@ use softclock_net::stack::{
 use super::ring::SocketRing;
 use super::share::StackShare;
 use super::shared::{Change, NotSent, Shared, SharedSocket};
-use super::udp::{network_error, reuse_error, seen, send_error};
+use super::udp::{network_error, reuse_error, send_error};
 use crate::net::options::{UdpOption, with_ecn};
+use crate::net::receiving::{copy_into, fill};
 use crate::net::sending::{send_each, send_segments};
 use crate::runtime::inner::Inner;
 use crate::runtime::sources::Direction;
@@ -103,13 +104,13 @@ impl MemberUdp {
         ready!(self.runtime.poll_allowance(cx));
         let received = self.poll_next(Some(cx));
         self.runtime.trigger(TriggerState::Receive);
-        received.map_ok(|datagram| copied(&datagram, buffer))
+        received.map_ok(|datagram| copy_into(buffer, &datagram))
     }
 
     pub(crate) fn try_recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
         let received = self.poll_next(None);
         self.runtime.trigger(TriggerState::Receive);
-        at_once(received).map(|datagram| copied(&datagram, buffer))
+        at_once(received).map(|datagram| copy_into(buffer, &datagram))
     }
 
     pub(crate) fn poll_recv_datagram(
@@ -143,20 +144,14 @@ impl MemberUdp {
         batch: &mut RecvBatch,
     ) -> Poll<io::Result<usize>> {
         batch.clear();
-        let mut next = ready!(self.poll_next(cx))?;
-        loop {
-            let seen = seen(&next, &self.receive, self.socket.local.ip());
-            batch.put(seen).map_err(io::Error::other)?;
-            if batch.len() == batch.slots() {
-                break;
-            }
-            match self.take() {
-                Taken::Datagram(another) => next = another,
-                // The rest waits for the next call.
-                Taken::Other | Taken::Nothing => break,
-            }
-        }
-        Poll::Ready(Ok(batch.len()))
+        let first = ready!(self.poll_next(cx))?;
+        let next = || match self.take() {
+            Taken::Datagram(datagram) => Some(datagram),
+            // The rest waits for the next call.
+            Taken::Other | Taken::Nothing => None,
+        };
+        let facts = (&self.receive, self.socket.local.ip());
+        Poll::Ready(fill(batch, facts, first, next))
     }
 
     /// Returns the next datagram: the protocols run now, in this thread. After a batch of packets that are no datagrams
@@ -382,14 +377,6 @@ impl Drop for MemberUdp {
     fn drop(&mut self) {
         self.shared.close_socket(&self.socket);
     }
-}
-
-/// Copies the payload into `buffer`, as far as it fits. Returns its length and the sender.
-fn copied(datagram: &stack::Datagram<Chunk>, buffer: &mut [u8]) -> (usize, SocketAddr) {
-    let payload = datagram.payload();
-    let count = payload.len().min(buffer.len());
-    buffer[..count].copy_from_slice(&payload[..count]);
-    (count, datagram.source)
 }
 
 /// The result of a call that does not wait.

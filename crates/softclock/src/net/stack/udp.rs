@@ -2,15 +2,14 @@
 
 use std::cell::Cell;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::ops::Deref;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use softclock_core::TriggerState;
 use softclock_linux::link::{BATCH, Buffer, Transport};
 use softclock_linux::readiness::Readiness;
-use softclock_linux::socket::udp::{BindOptions, Datagram, Ecn, RecvBatch, RecvOptions, Transmit};
+use softclock_linux::socket::udp::{BindOptions, RecvBatch, RecvOptions, Transmit};
 use softclock_net::stack::{
     self, BindError, DatagramOptions, EndpointId, GroupError, NetworkError, SendError, Taken,
 };
@@ -18,6 +17,7 @@ use softclock_net::stack::{
 use super::driver::Driver;
 use super::ring::SocketRing;
 use crate::net::options::{UdpOption, with_ecn};
+use crate::net::receiving::{copy_into, fill};
 use crate::net::registration::Registration;
 use crate::net::sending::{send_each, send_segments};
 use crate::runtime::inner::Inner;
@@ -91,11 +91,7 @@ impl StackUdp {
     }
 
     fn recv_from(&self, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
-        let datagram = self.take()?;
-        let payload = datagram.payload();
-        let count = payload.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&payload[..count]);
-        Ok((count, datagram.source))
+        Ok(copy_into(buffer, &self.take()?))
     }
 
     pub(crate) fn poll_recv_datagram(
@@ -122,19 +118,8 @@ impl StackUdp {
 
     fn recv_batch(&self, batch: &mut RecvBatch) -> io::Result<usize> {
         batch.clear();
-        let mut next = self.take()?;
-        loop {
-            let seen = seen(&next, &self.receive, self.bound.ip());
-            batch.put(seen).map_err(io::Error::other)?;
-            if batch.len() == batch.slots() {
-                break;
-            }
-            match self.next() {
-                Some(another) => next = another,
-                None => break,
-            }
-        }
-        Ok(batch.len())
+        let facts = (&self.receive, self.bound.ip());
+        fill(batch, facts, self.take()?, || self.next())
     }
 
     /// Ready when a call in this direction may succeed. Until then the task is woken when it may.
@@ -350,20 +335,6 @@ impl Drop for StackUdp {
     fn drop(&mut self) {
         self.driver.remove_socket(self.id, self.registration.id());
     }
-}
-
-/// The datagram with the facts that a socket at the address `bound` was asked for.
-pub(super) fn seen<'a, B: Deref<Target = [u8]>>(
-    received: &'a stack::Datagram<B>,
-    options: &RecvOptions,
-    bound: IpAddr,
-) -> Datagram<'a> {
-    let mut datagram = Datagram::new(received.payload(), received.source);
-    let tells_destination = options.destinations && bound.is_unspecified();
-    datagram.destination = tells_destination.then_some(received.destination);
-    datagram.ecn = options.ecn.then(|| Ecn::of_traffic_class(received.ecn));
-    datagram.received = options.time_stamps.then_some(received.arrived);
-    datagram
 }
 
 pub(super) fn reuse_error() -> io::Error {
