@@ -13,6 +13,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use ::softclock::Runtime;
 use clap::{Args, ValueEnum};
 
 use super::runtimes::word;
@@ -23,6 +24,10 @@ use crate::servers::Server;
 pub enum Sender {
     /// Tasks with intervals of softclock.
     Softclock,
+    /// The same without spinning for timers.
+    SoftclockBlocking,
+    /// The same without spinning, and prepared for waits at regular distances.
+    SoftclockRegular,
     /// Tasks with intervals of tokio.
     Tokio,
     /// A loop of epoll with a heap of due times and one timerfd.
@@ -35,8 +40,10 @@ pub enum Sender {
 
 impl Sender {
     /// All senders, in the order of tables.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 7] = [
         Self::Softclock,
+        Self::SoftclockBlocking,
+        Self::SoftclockRegular,
         Self::Tokio,
         Self::Timerfd,
         Self::EpollTimeout,
@@ -44,9 +51,11 @@ impl Sender {
     ];
 
     /// Returns the name in tables.
-    pub fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Softclock => "softclock",
+            Self::SoftclockBlocking => "softclock, no spinning",
+            Self::SoftclockRegular => "softclock, regular waits",
             Self::Tokio => "tokio",
             Self::Timerfd => "epoll, timerfd",
             Self::EpollTimeout => "epoll_pwait2",
@@ -127,8 +136,15 @@ impl MediaSender {
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
         socket.connect(self.receiver)?;
         socket.set_nonblocking(true)?;
+        let blocking = Runtime::builder().spin_cap(0.0);
         match self.sender {
-            Sender::Softclock => softclock::send(streams, socket, self.address),
+            Sender::Softclock => {
+                softclock::send(&Runtime::builder(), streams, socket, self.address)
+            }
+            Sender::SoftclockBlocking => softclock::send(&blocking, streams, socket, self.address),
+            Sender::SoftclockRegular => {
+                softclock::send(&blocking.regular_waits(true), streams, socket, self.address)
+            }
             Sender::Tokio => tokio::send(streams, socket, self.address),
             Sender::Timerfd => epoll::send(streams, &socket, self.address, epoll::Wake::Timerfd),
             Sender::EpollTimeout => {

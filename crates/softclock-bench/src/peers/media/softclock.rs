@@ -4,13 +4,18 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::rc::Rc;
 
-use softclock::{Runtime, interval, sleep_until, spawn_local};
+use softclock::{Builder, interval, sleep_until, spawn_local};
 
 use super::super::runtimes::softclock::accept_echo;
 use super::{LEAD, Streams, packet};
 
-pub(super) fn send(streams: Streams, socket: UdpSocket, address: SocketAddr) -> io::Result<()> {
-    Runtime::new()?.block_on(async {
+pub(super) fn send(
+    runtime: &Builder,
+    streams: Streams,
+    socket: UdpSocket,
+    address: SocketAddr,
+) -> io::Result<()> {
+    runtime.build()?.block_on(async {
         let socket = Rc::new(socket);
         let begin = softclock::now() + LEAD;
         for stream in 0..streams.count {
