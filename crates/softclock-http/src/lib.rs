@@ -13,7 +13,7 @@
 //!   runtime's sockets ([`ListenAddress`]: TCP, Unix or passed by the service manager; [`Tls`]). A strict scanner
 //!   ([`head`]) checks each HTTP/1 head before hyper sees it, and follows the framing of the body. Each phase has a
 //!   timeout that bounds how long a client may take. Refused and late requests get a response and a close that lets it
-//!   arrive. Between HTTP/1 requests a connection holds no hyper state, so that idle connections are small.
+//!   arrive. An idle HTTP/1 connection holds no state of hyper, and so is small.
 //! - **Exchange**: a request and its response, counted, and recorded in the access log ([`AccessLog`]) at its end.
 //!   A separate thread writes the log ([`LineLog`]).
 //! - **Service** ([`Served`]): a site, which the layers below implement, or a proxy ([`Proxy`]), which forwards

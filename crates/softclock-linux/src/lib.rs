@@ -1,6 +1,7 @@
 //! Safe wrappers around the Linux interfaces that softclock uses.
 //!
-//! This is the only crate of the workspace with `unsafe` code and the only one that uses `libc`.
+//! This is the only crate of the workspace with `unsafe` code, and the only one that uses `libc`, but for the border of
+//! softclock-c.
 //!
 //! - [`clock`]: reads the processor's counter on the scale of CLOCK_MONOTONIC, and the kernel's other clocks.
 //! - [`alarm`]: the backup timer and deadline alarms, and the handlers that may run inside their signals.
@@ -20,7 +21,7 @@
 //! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
 //! - [`signal`]: reads SIGTERM and other signals from a descriptor.
 //!
-//! The feature `experiments`, for softclock-bench only, adds `child`, which starts processes that end with the thread
+//! The feature `count-allocations` adds `allocations`, an allocator that counts. The feature `experiments`, for softclock-bench only, adds `child`, which starts processes that end with the thread
 //! that started them; `uring_timeout`, timeouts of an io_uring; `alarm::SyntheticHandler`; and in `link` `Polling` and
 //! `SharedXdpSocket`.
 

@@ -7,6 +7,7 @@
 //!   millisecond.
 //! - [`UdpSocket`] sends datagrams at an even rate. They wait in a bounded queue; [`Pacing`] and [`Limits`] state the
 //!   rate, the burst and the length of the queue. The rate may [change](UdpSocket::set_pacing) at any time.
+//! - [`pacing`] has what that socket is made of, for sockets of other kinds, such as those of softclock-quinn.
 //!
 //! # Example
 //! ```

@@ -121,7 +121,7 @@ fn processors_of(name: &'static str, usable: usize, all: usize) -> Check {
         _ if usable < all => Check::ok(name, format!("{usable} of {all}, by affinity")),
         _ => Check::ok(
             name,
-            format!("{usable}; softclock serve --threads takes as many"),
+            format!("{usable}; as many threads are of use (softclock serve --threads)"),
         ),
     }
 }

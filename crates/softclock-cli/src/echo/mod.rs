@@ -73,7 +73,8 @@ The addresses must be free, or host: then the services are at the host's address
 ping, ARP and all other ports stay the host's. With addresses of its own, the stack leaves the host's addresses and \
 traffic untouched. The host and the stack do not reach each other over an interface that they share; they do over a TAP \
 device, once its end has an address (ip addr add 192.0.2.1/24 dev NAME). All is restored when the command ends, even if \
-it is killed. Needs root, or CAP_NET_RAW for AF_PACKET, CAP_NET_ADMIN for a TAP device, and also CAP_BPF for AF_XDP.
+it is killed. Needs root; or CAP_NET_RAW for AF_PACKET, CAP_NET_ADMIN for a TAP device, and for AF_XDP both, \
+CAP_BPF, and CAP_IPC_LOCK or 12 MiB of locked memory for each queue.
 
 With soft-lrp a packet is only demultiplexed when it arrives, and discarded there if its service has more than \
 --channel packets to do. With ni-lrp the XDP program of the interface does this, before the kernel spends anything on \

@@ -238,8 +238,9 @@ const SERVER_SIGNALS: Section = Section {
              upstreams. The server listens on added addresses and stops listening on removed ones; no connection is \
              dropped, and requests in progress are answered with the old settings. One line in the log lists the \
              changes. If the new settings have a mistake, the old ones stay, and one line gives the reason. \
-             --threads, --spin-cap, --events and --priority change at the next start only. If the terminal in which \
-             the server was started has been closed, SIGHUP ends the server like SIGTERM.",
+             --threads, --spin-cap, --events, --busy-poll, --priority, --napi, --signalling and the options of the \
+             stack (--dev, --tcp-memory and so on) change at the next start only; a line in the log says so. If the \
+             terminal in which the server was started has been closed, SIGHUP ends the server like SIGTERM.",
         ),
         Item(
             "SIGUSR1",

@@ -15,7 +15,7 @@ pub(crate) struct ContentOptions {
     #[arg(long, value_name = "on|off", default_value = "on", action = clap::ArgAction::Set, value_parser = on_or_off)]
     pub(crate) precompressed: bool,
 
-    /// Memory that caches small, frequently requested files, shared by all threads, such as 64M; 0 for none
+    /// Memory that caches small, frequently requested files, such as 64M, of which each thread has an equal part; 0 for none
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = size)]
     pub(crate) cache: usize,
 

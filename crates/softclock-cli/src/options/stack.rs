@@ -84,7 +84,7 @@ pub(crate) enum StackAddress {
 /// The values of `--mechanism`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum MechanismName {
-    /// AF_XDP where the driver does it without copies, and has one queue and rxvlan off; else AF_PACKET
+    /// AF_XDP where the driver does it without copies, with at most 16 queues (one for ni-lrp) and rxvlan off; else AF_PACKET
     Auto,
     /// AF_PACKET
     Packet,

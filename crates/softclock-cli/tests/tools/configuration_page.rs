@@ -7,7 +7,7 @@ use crate::{run, softclock};
 const PAGE: &str = include_str!("../../../../docs/configuration.md");
 
 /// Options of the command line that a file cannot set.
-const ONLY_FLAGS: [&str; 5] = ["check", "config", "help", "verbose", "version"];
+const ONLY_FLAGS: [&str; 4] = ["check", "config", "help", "version"];
 
 #[test]
 fn the_page_lists_each_setting() {
