@@ -45,18 +45,23 @@ impl Program {
 /// Makes a request whose pointers are valid during this call.
 fn run(request: &mut Request) -> io::Result<()> {
     let request: *mut Request = request;
-    // SAFETY: the structure has the layout of this command, which reads its pointers and writes its results to it.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            BPF_PROG_TEST_RUN,
-            request,
-            size_of::<Request>(),
-        )
-    };
-    match result {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
+    loop {
+        // SAFETY: the structure has the layout of this command, which reads its pointers and writes its results to it.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_bpf,
+                BPF_PROG_TEST_RUN,
+                request,
+                size_of::<Request>(),
+            )
+        };
+        let error = io::Error::last_os_error();
+        match (result, error.kind()) {
+            (0, _) => return Ok(()),
+            // By a signal for the alarm of another test.
+            (_, io::ErrorKind::Interrupted) => {}
+            _ => return Err(error),
+        }
     }
 }
 
