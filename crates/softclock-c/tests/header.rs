@@ -42,6 +42,16 @@ fn the_header_declares_what_the_library_defines() {
     );
 }
 
+#[test]
+fn each_file_that_exports_has_a_section() {
+    let files = fs::read_dir(source("src")).unwrap();
+    for file in files.map(|file| file.unwrap()) {
+        let text = fs::read_to_string(file.path()).unwrap();
+        let has_section = SECTIONS.iter().any(|(_, name)| file.file_name() == *name);
+        assert_eq!(text.contains("no_mangle"), has_section, "{file:?}");
+    }
+}
+
 /// Returns the header of the library as it is.
 fn made() -> String {
     let sections =
