@@ -15,8 +15,14 @@ struct Client {
     missing: usize,
 }
 
-/// Keeps the server at `address` busy until `stop` is set.
+/// Keeps the server at `address` busy until `stop` is set. From then on the server may refuse and close connections,
+/// which is no error.
 pub(super) fn run(address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
+    let result = keep_busy(address, stop);
+    if stop.load(Relaxed) { Ok(()) } else { result }
+}
+
+fn keep_busy(address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
     let response_bytes = response_bytes(address)?;
     let epoll = epoll::create(CreateFlags::CLOEXEC)?;
     let mut clients = Vec::with_capacity(CLIENTS);
@@ -42,12 +48,7 @@ pub(super) fn run(address: SocketAddr, stop: &AtomicBool) -> io::Result<()> {
         };
         for event in &events {
             let client = &mut clients[event.data.u64() as usize];
-            let answered = client.read(&mut buffer);
-            // The server may close connections while it shuts down.
-            if stop.load(Relaxed) {
-                return Ok(());
-            }
-            if answered? {
+            if client.read(&mut buffer)? {
                 client.ask(response_bytes)?;
             }
         }
