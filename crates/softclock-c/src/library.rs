@@ -1,4 +1,4 @@
-//! What belongs to no type: the version, and the numbers that stand for no time.
+//! The version of the library, and the constants for a time that never comes and a wait without a limit.
 
 use std::ffi::c_char;
 

@@ -36,8 +36,8 @@ pub struct softclock_send_options {
 }
 
 /// Creates a queue for a connected socket, which stays the program's: keep it open until the queue is freed. -ENOTSOCK
-/// for other descriptors, and -ENOMEM if there is no memory for what may wait: `most_bytes`, and for messages 8 *
-/// `most_messages` bytes more.
+/// for other descriptors, and -ENOMEM if there is no memory for the data that may wait: `most_bytes`, and for messages
+/// 8 bytes more for each of `most_messages`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_send_queue_new(
     fd: c_int,

@@ -73,8 +73,8 @@ pub struct softclock_statistics {
 }
 
 /// Creates timers for the calling thread, with memory for `capacity` pending events (at most 2^24), and stores the
-/// pointer in `*timers`. Keeps the thread's timer slack at 1 ns, so that its waits end on time, until they are freed. The
-/// first call in a process takes about 3 ms.
+/// pointer in `*timers`. Keeps the thread's timer slack at 1 ns, so that its waits end on time, until they are freed.
+/// The first call in a process takes about 3 ms.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_timers_new(
     capacity: usize,
@@ -343,7 +343,7 @@ pub(crate) fn to_wait_ns(limit: Option<Duration>) -> i64 {
 /// The most events for which memory is reserved: 1 GiB.
 const MOST_RESERVED: usize = 1 << 24;
 
-/// The trigger states, at the places that their values name.
+/// The trigger states, indexed by the values of [`softclock_state`].
 const STATES: [(softclock_state, TriggerState); 7] = [
     (
         softclock_state::SOFTCLOCK_SYSTEM_CALL,
@@ -360,6 +360,7 @@ const STATES: [(softclock_state, TriggerState); 7] = [
     ),
 ];
 
+// Each state is at the index that is its value.
 const _: () = {
     let mut place = 0;
     while place < STATES.len() {

@@ -1,15 +1,15 @@
-//! `include/softclock.h` is what cbindgen makes of the library: its declarations with their documentation, a section for
-//! each file.
+//! `include/softclock.h` is what cbindgen makes of the library: its declarations with their documentation, a section
+//! for each file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use cbindgen::{Builder, Config, DocumentationStyle, Language, SortKey, Style};
 
-/// What stands before the sections: the description of the whole.
+/// The beginning of the header, up to the first section.
 const BEGINNING: &str = include_str!("header/beginning.h");
 
-/// The sections: what each is about, and the file that defines it.
+/// The sections: the title of each, and the file whose declarations it has.
 const SECTIONS: [(&str, &str); 6] = [
     ("The library", "library.rs"),
     ("Timers", "timers.rs"),
@@ -29,14 +29,14 @@ const END: &str = "
 
 #[test]
 fn the_header_declares_what_the_library_defines() {
-    let header = source("include/softclock.h");
-    let made = made();
+    let header = in_crate("include/softclock.h");
+    let generated = generated();
     if std::env::var_os("UPDATE_HEADER").is_some() {
-        fs::write(&header, &made).unwrap();
+        fs::write(&header, &generated).unwrap();
     }
     let stored = fs::read_to_string(&header).unwrap();
     assert!(
-        stored == made,
+        stored == generated,
         "softclock.h is not what cbindgen makes of the library. To renew it: \
          UPDATE_HEADER=1 cargo test --package softclock-c --test header"
     );
@@ -44,7 +44,7 @@ fn the_header_declares_what_the_library_defines() {
 
 #[test]
 fn each_file_that_exports_has_a_section() {
-    let files = fs::read_dir(source("src")).unwrap();
+    let files = fs::read_dir(in_crate("src")).unwrap();
     for file in files.map(|file| file.unwrap()) {
         let text = fs::read_to_string(file.path()).unwrap();
         let has_section = SECTIONS.iter().any(|(_, name)| file.file_name() == *name);
@@ -53,7 +53,7 @@ fn each_file_that_exports_has_a_section() {
 }
 
 /// Returns the header of the library as it is.
-fn made() -> String {
+fn generated() -> String {
     let sections =
         SECTIONS.map(|(title, file)| format!("\n/* {title} */\n\n{}", declarations(file)));
     format!("{BEGINNING}{}{END}", sections.concat())
@@ -72,8 +72,9 @@ fn declarations(file: &str) -> String {
         tab_width: 4,
         ..Config::default()
     };
+    // No function takes it by its type, so cbindgen would leave it out.
     config.export.include = vec!["softclock_state".to_owned()];
-    let path = source("src").join(file);
+    let path = in_crate("src").join(file);
     let made = Builder::new().with_config(config).with_src(path).generate();
     let mut text = Vec::new();
     made.expect("source that cbindgen understands")
@@ -81,6 +82,6 @@ fn declarations(file: &str) -> String {
     String::from_utf8(text).expect("text")
 }
 
-fn source(path: &str) -> PathBuf {
+fn in_crate(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }

@@ -21,9 +21,9 @@
 //! - [`socket`]: the kernel's TCP, UDP and Unix sockets.
 //! - [`signal`]: reads SIGTERM and other signals from a descriptor.
 //!
-//! The feature `count-allocations` adds `allocations`, an allocator that counts. The feature `experiments`, for softclock-bench only, adds `child`, which starts processes that end with the thread
-//! that started them; `uring_timeout`, timeouts of an io_uring; `alarm::SyntheticHandler`; and in `link` `Polling` and
-//! `SharedXdpSocket`.
+//! The feature `count-allocations` adds `allocations`, an allocator that counts. The feature `experiments`, for
+//! softclock-bench only, adds `child`, which starts processes that end with the thread that started them;
+//! `uring_timeout`, timeouts of an io_uring; `alarm::SyntheticHandler`; and in `link` `Polling` and `SharedXdpSocket`.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!("softclock-linux runs on Linux only");

@@ -6,10 +6,10 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use softclock_testing::{find, have, require, skip};
+use softclock_testing::{KilledOnDrop, find, have, require, skip};
 
 use super::build;
 use crate::command::{cargo, output, program, run};
@@ -107,22 +107,13 @@ fn tested_program() -> PathBuf {
     tested
 }
 
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn a_page_is_served(program: &Path) {
     let mut command = Command::new(program);
     command
         .args(["serve", "--listen", "127.0.0.1:0"])
         .stdout(Stdio::piped());
-    let mut server = Server(command.spawn().unwrap());
-    let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    let mut server = KilledOnDrop::new(command.spawn().unwrap());
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
     let address = lines.find_map(|line| {
         let line = line.unwrap();
         Some(

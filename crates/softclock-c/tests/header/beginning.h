@@ -24,6 +24,8 @@
  * scheduling ones if more events are pending than memory was reserved for, and softclock_byte_clock_enqueue() and
  * softclock_byte_clock_dequeue() if more packets or classes wait than ever before. If there is no memory left,
  * softclock_send_queue_new() returns -ENOMEM; the others end the process.
+ *
+ * Generated from the source of the library (tests/header.rs): do not edit.
  */
 #ifndef SOFTCLOCK_H
 #define SOFTCLOCK_H

@@ -121,7 +121,7 @@ fn processors_of(name: &'static str, usable: usize, all: usize) -> Check {
         _ if usable < all => Check::ok(name, format!("{usable} of {all}, by affinity")),
         _ => Check::ok(
             name,
-            format!("{usable}; as many threads are of use (softclock serve --threads)"),
+            format!("{usable}: softclock serve can use as many --threads"),
         ),
     }
 }

@@ -149,12 +149,12 @@ impl Lab {
     /// Like `iperf`, from another place.
     pub(crate) fn iperf_from(&self, place: Place, port: u16, arguments: &str) -> f64 {
         let port = port.to_string();
-        let mut server = self
+        let server = self
             .command(Place::East, "iperf3")
             .args(["--server", "--one-off", "--forceflush", "--port", &port])
             .stdout(Stdio::piped())
-            .spawn()
-            .expect("nsenter is installed");
+            .spawn();
+        let mut server = KilledOnDrop::new(server.expect("nsenter is installed"));
         let mut hello = [0; 1];
         let output = server.stdout.as_mut().expect("piped");
         output.read_exact(&mut hello).expect("it listens");
@@ -175,8 +175,7 @@ impl Lab {
             .args(arguments.split(' '))
             .output()
             .expect("nsenter is installed");
-        let _ = server.kill();
-        let _ = server.wait();
+        drop(server);
         let report: Value = serde_json::from_slice(&client.stdout).expect("JSON");
         let end = &report["end"];
         let received = end.get("sum_received").unwrap_or(&end["sum"]);

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Duration;
 
-use softclock_testing::require;
+use softclock_testing::{KilledOnDrop, require};
 
 use crate::lab::{ADDRESS, Carrier, Lab, lab};
 
@@ -97,12 +97,11 @@ fn floods_are_survived() {
             let words = format!("hping3 --quiet --flood {flags} {ADDRESS}");
             let mut command = lab.at_client(&words);
             command.stdout(Stdio::null()).stderr(Stdio::null());
-            let mut flood = command.spawn().expect("nsenter is installed");
+            let mut flood = KilledOnDrop::new(command.spawn().expect("nsenter is installed"));
             thread::sleep(Duration::from_millis(700));
             let output = lab.curl("--retry 20 --retry-connrefused --retry-delay 1 @small");
             let is_running = flood.try_wait().expect("our own child").is_none();
-            let _ = flood.kill();
-            let _ = flood.wait();
+            drop(flood);
             assert!(
                 is_running && output.status.success(),
                 "{carrier:?} {flags}: {output:?}"

@@ -20,8 +20,8 @@
 //! ([`ClassStatistics::forgotten_bytes`]). A class makes up for
 //!
 //! - normally at most seven of its packets, so that at most eight queue up at a bottleneck of its rate;
-//! - at most one millisecond or two packets, so that no second exceeds the rate by more than a thousandth, or by
-//!   three packets at low rates;
+//! - at most one millisecond or two packets, so that no second exceeds the rate by more than a thousandth, or two
+//!   packets if that is more, and one packet;
 //! - at least 50 us, the usual lateness of a blocking wait, or two packets of the link, for which other classes may
 //!   delay it. This exceeds seven packets where a packet takes less than 7 us at the class's rate;
 //! - and the tolerance (see below) in addition.

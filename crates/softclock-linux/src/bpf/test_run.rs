@@ -58,7 +58,7 @@ fn run(request: &mut Request) -> io::Result<()> {
         let error = io::Error::last_os_error();
         match (result, error.kind()) {
             (0, _) => return Ok(()),
-            // By a signal for the alarm of another test.
+            // A signal has interrupted the run, such as one for the alarm of another test. It has written no results.
             (_, io::ErrorKind::Interrupted) => {}
             _ => return Err(error),
         }

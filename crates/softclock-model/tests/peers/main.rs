@@ -20,7 +20,7 @@ mod smoltcp;
 mod world;
 
 use std::env;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use softclock_linux::link::Tap;
 use softclock_model::host::Version;
@@ -71,7 +71,7 @@ fn streams_to_the_kernel(version: Version) {
     if let Err(reason) = Namespace::new() {
         softclock_testing::skip!("{reason}");
     }
-    run_seeds(10, &mut in_real_time(&mut run));
+    run_seeds(10, &mut repeated_once(&mut run));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn compare_reactions(version: Version) {
         let kernel = ran.expect("a new namespace");
         plan.compare(&ours, &kernel);
     };
-    run_seeds(100, &mut in_real_time(&mut run));
+    run_seeds(100, &mut repeated_once(&mut run));
 }
 
 /// A namespace for the kernel's stack. IPv6, which sends messages of its own, is off unless the test needs it.
@@ -145,14 +145,18 @@ fn tap(namespace: &Namespace, version: Version, name: &str) -> Tap {
 /// sends the last three bytes, although each probe is answered with the right acknowledgment and an open window.
 const SMOLTCP_STALLS: &[u64] = &[3988];
 
-/// Runs a seed again if it fails: the kernel's timers go on while this process is paused, which changes what it sends.
-/// What is wrong for another reason fails again.
-fn in_real_time(run: &mut dyn FnMut(u64, bool)) -> impl FnMut(u64, bool) {
+/// Runs a seed again if it fails, and says so: the kernel's timers go on while this process is paused, which changes
+/// what the kernel sends. A seed that is run by its number is not repeated.
+fn repeated_once(run: &mut dyn FnMut(u64, bool)) -> impl FnMut(u64, bool) {
     |seed, prints| {
-        let first = catch_unwind(AssertUnwindSafe(|| run(seed, prints)));
-        if first.is_err() {
-            run(seed, prints);
+        let Err(panic) = catch_unwind(AssertUnwindSafe(|| run(seed, prints))) else {
+            return;
+        };
+        if prints {
+            resume_unwind(panic);
         }
+        println!("seed {seed} failed once, and is run again");
+        run(seed, prints);
     }
 }
 

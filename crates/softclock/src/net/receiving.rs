@@ -48,6 +48,8 @@ pub(crate) fn fill<R: Received>(
     Ok(batch.len())
 }
 
+/// Removes the facts that `options` do not ask for. A socket that is bound to one address does not report it as the
+/// destination.
 fn as_asked<'a>(mut datagram: Datagram<'a>, options: &RecvOptions, bound: IpAddr) -> Datagram<'a> {
     let tells_destination = options.destinations && bound.is_unspecified();
     datagram.destination = datagram.destination.filter(|_| tells_destination);

@@ -202,7 +202,8 @@ const BESIDE_PEERS: Comparison = Comparison {
     },
 };
 
-/// tokio's timers are too coarse for streams that are as even.
+/// Without tokio, which wakes up less often: its timers have a resolution of 1 ms, so its cost is not that of the same
+/// evenness.
 const COST_BESIDE_PEERS: Comparison = Comparison {
     is_ours,
     is_peer: |name| !is_ours(name) && name != Sender::Tokio.name(),
@@ -218,7 +219,7 @@ const NOTES: [&str; 5] = [
     "packets of 172 bytes, the streams evenly spaced; packets that are not sent in time: tokio and softclock skip them, the others send all at once",
     "the sender has one thread and one processor; the receiver has another, at real-time priority so that no packet is lost there",
     "beside TCP: the same thread sends back messages of 64 bytes of 8 connections, each with one outstanding, from clients on the other processor; a loop of clock_nanosleep cannot",
-    "softclock: its defaults, of which an idle thread spins for up to 5 % of its time so that timers fire exactly; without that; and without that, with Builder::regular_waits; tokio's runtime of the current thread (its timer has a resolution of 1 ms); the others have the least timer slack (PR_SET_TIMERSLACK)",
+    "softclock: with its defaults an idle thread spins for up to 5 % of its time so that timers fire exactly; no spinning: a spin cap of 0; regular waits: that, and Builder::regular_waits; tokio's runtime of the current thread (its timer has a resolution of 1 ms); the others have the least timer slack (PR_SET_TIMERSLACK)",
 ];
 
 const STREAMS: u32 = 50;

@@ -74,14 +74,10 @@ impl Load {
         let mut client = host.command("iperf3");
         client.args(["--client", RECEIVER, "--time", "3600"]);
         client.args(self.arguments().split_whitespace());
-        // Own the receiver first, so that it is also ended if the client does not start.
-        let mut running = Running {
-            sender: server,
-            receiver: None,
-        };
-        let client = spawn(&mut client)?;
-        running.receiver = Some(std::mem::replace(&mut running.sender, client));
-        Ok(running)
+        Ok(Running {
+            sender: spawn(&mut client)?,
+            receiver: Some(server),
+        })
     }
 
     fn arguments(self) -> String {

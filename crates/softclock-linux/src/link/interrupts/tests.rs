@@ -40,10 +40,10 @@ macro_rules! socket {
     };
 }
 
-/// Sets the delay once nobody holds one, or skips the test.
+/// Waits until no process holds a delay of the link, and sets one; skips the test if the kernel cannot.
 macro_rules! set {
     ($link:expr) => {{
-        assert!(is_released($link));
+        assert!(becomes_free($link));
         match DelayedInterrupts::set($link, DELAY) {
             Err(DelayError::NoSuspension) => {
                 softclock_testing::skip!("this kernel cannot suspend interrupts")
@@ -53,9 +53,9 @@ macro_rules! set {
     }};
 }
 
-/// Whether nobody holds a delay, at once or soon: a process that another test starts has a copy of the holder's
+/// Returns whether the link is free of delays within 10 s. A process that another test starts has a copy of the holder's
 /// descriptors until it executes its program.
-fn is_released(link: &Link) -> bool {
+fn becomes_free(link: &Link) -> bool {
     let end = Instant::now() + Duration::from_secs(10);
     loop {
         let is_free = InterruptDelays::of(link).holder == DelayHolder::None;

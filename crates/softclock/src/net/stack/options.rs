@@ -72,8 +72,8 @@ pub struct StackOptions {
     /// The threads with TCP sockets, at least 1: the one that opens the stack, and the first others that
     /// [join](super::StackShare::join). The hash of a connection's addresses and ports names the thread that has it. So
     /// each thread accepts the connections that are its own by a listener of its own at the same port, and those to a
-    /// thread without one are refused. The limits of connections, of their memory and of half-open ones are divided
-    /// among the threads.
+    /// thread without one are refused. These limits are divided among the threads: connections, half-open connections,
+    /// memory, connections without an owner, connections in TIME-WAIT, resets, and challenge ACKs in a second.
     ///
     /// With AF_XDP on an interface of several queues, each thread receives from the queues whose numbers, modulo the
     /// number of threads, are its own number, and sends by the first of them. The thread that opened the stack receives
