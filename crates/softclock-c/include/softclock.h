@@ -24,6 +24,8 @@
  * scheduling ones if more events are pending than memory was reserved for, and softclock_byte_clock_enqueue() and
  * softclock_byte_clock_dequeue() if more packets or classes wait than ever before. If there is no memory left,
  * softclock_send_queue_new() returns -ENOMEM; the others end the process.
+ *
+ * Generated from the source of the library (tests/header.rs): do not edit.
  */
 #ifndef SOFTCLOCK_H
 #define SOFTCLOCK_H
@@ -157,11 +159,10 @@ typedef struct softclock_statistics {
 
 /**
  * Creates timers for the calling thread, with memory for `capacity` pending events (at most 2^24), and stores the
- * pointer in `*timers`. Keeps the thread's timer slack at 1 ns, so that its waits end on time, until they are freed. The
- * first call in a process takes about 3 ms.
+ * pointer in `*timers`. Keeps the thread's timer slack at 1 ns, so that its waits end on time, until they are freed.
+ * The first call in a process takes about 3 ms.
  */
-int softclock_timers_new(size_t capacity,
-                         struct softclock_timers **timers);
+int softclock_timers_new(size_t capacity, struct softclock_timers **timers);
 
 /**
  * Frees timers; their events do not fire. NULL is allowed.
@@ -473,8 +474,8 @@ typedef struct softclock_send_options {
 
 /**
  * Creates a queue for a connected socket, which stays the program's: keep it open until the queue is freed. -ENOTSOCK
- * for other descriptors, and -ENOMEM if there is no memory for what may wait: `most_bytes`, and for messages 8 *
- * `most_messages` bytes more.
+ * for other descriptors, and -ENOMEM if there is no memory for the data that may wait: `most_bytes`, and for messages
+ * 8 bytes more for each of `most_messages`.
  */
 int softclock_send_queue_new(int fd, const struct softclock_send_options *options, struct softclock_send_queue **queue);
 

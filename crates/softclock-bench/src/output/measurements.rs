@@ -4,6 +4,7 @@
 //! makes one page for each group of experiments, and an index. The pages show medians and spreads; the charts stay in
 //! the JSON.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
@@ -71,7 +72,11 @@ pub fn read(directory: &Path) -> io::Result<Vec<Saved>> {
             results.push(result);
         }
     }
-    results.sort_by_key(|result| (place(&result.experiment), result.experiment.clone()));
+    // The newest result of an experiment first.
+    results.sort_by_key(|result| {
+        let name = result.experiment.clone();
+        (place(&name), name, Reverse(result.date.clone()))
+    });
     Ok(results)
 }
 
@@ -86,12 +91,12 @@ pub fn pages(results: &[Saved]) -> BTreeMap<String, String> {
             format!("# Measured: {group}\n\n{INTRODUCTION}")
         });
         page.push_str(&section(result));
-        let _ = writeln!(
-            index,
-            "- `{}`: {}",
-            result.experiment,
-            about(&result.experiment)
-        );
+        let name = &result.experiment;
+        let entry = format!("- `{name}`: {}\n", about(name));
+        // An experiment may have several results, such as of another machine.
+        if !index.ends_with(&entry) {
+            index.push_str(&entry);
+        }
     }
     pages.insert("README.md".to_owned(), index);
     let busy_server = (results.iter()).find(|result| result.experiment == "soft-timers/table-1");

@@ -39,7 +39,7 @@ pub enum Load {
 pub(super) struct Running {
     sender: KilledOnDrop,
     /// The receiving iperf3.
-    receiver: Option<KilledOnDrop>,
+    _receiver: Option<KilledOnDrop>,
 }
 
 impl Load {
@@ -58,7 +58,7 @@ impl Load {
             command.args([ports.to_string(), UDP_DATA_BYTES.to_string()]);
             return Ok(Running {
                 sender: spawn(&mut command)?,
-                receiver: None,
+                _receiver: None,
             });
         }
         if let Self::TcpFq(_) = self {
@@ -76,7 +76,7 @@ impl Load {
         client.args(self.arguments().split_whitespace());
         Ok(Running {
             sender: spawn(&mut client)?,
-            receiver: Some(server),
+            _receiver: Some(server),
         })
     }
 
