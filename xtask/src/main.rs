@@ -110,7 +110,7 @@ cargo xtask c-library [--prefix DIRECTORY]
                               Installs the library for C, its header, manual page, examples and
                               file for pkg-config below DIRECTORY, by default target/c-library.
 
-With CI set in the environment a test that cannot run here counts as a failure. Up to five tests
+With CI set in the environment a test that cannot run here counts as a failure. Up to three tests
 that fail beside others are run again alone, and are reported as unstable if they pass then. Twice
 as many tests run at a time as there are processors, unless RUST_TEST_THREADS is set.
 ";

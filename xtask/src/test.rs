@@ -108,10 +108,10 @@ fn threads() -> OsString {
 }
 
 /// The most failed tests that are run again: more of them are no accident.
-const MOST_REPEATED: usize = 5;
+const MOST_REPEATED: usize = 3;
 
 impl Run<'_> {
-    /// Runs the tests, and adds their results to `counts`. Up to five failed tests are run again by themselves: if all
+    /// Runs the tests, and adds their results to `counts`. Up to three failed tests are run again by themselves: if all
     /// of them pass then, the run succeeds, and the summary lists them as unstable.
     pub(crate) fn count(&self, counts: &mut Counts) -> Result<(), String> {
         let (mut found, success) = self.run(self.arguments)?;

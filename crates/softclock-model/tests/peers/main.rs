@@ -21,6 +21,7 @@ mod world;
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use softclock_linux::link::Tap;
 use softclock_model::host::Version;
@@ -55,6 +56,7 @@ fn streams_to_the_kernel_over_ipv6_arrive_whole() {
 
 fn streams_to_the_kernel(version: Version) {
     softclock_testing::require!("ip", "unshare", "nsenter");
+    let _alone = alone();
     let mut number = 0;
     let mut run = |seed, prints| {
         number += 1;
@@ -86,6 +88,7 @@ fn segments_over_ipv6_that_are_no_part_of_a_stream_are_met_as_by_the_kernel() {
 
 fn compare_reactions(version: Version) {
     softclock_testing::require!("ip", "unshare", "nsenter");
+    let _alone = alone();
     if let Err(reason) = Namespace::new() {
         softclock_testing::skip!("{reason}");
     }
@@ -144,6 +147,13 @@ fn tap(namespace: &Namespace, version: Version, name: &str) -> Tap {
 /// sent, and when the window closes behind the bytes that were taken, it probes at SND.NXT instead of SND.UNA. It never
 /// sends the last three bytes, although each probe is answered with the right acknowledgment and an open window.
 const SMOLTCP_STALLS: &[u64] = &[3988];
+
+/// Waits until no other test with the kernel runs. The processes that it starts would have copies of the sockets of this
+/// one until they execute their programs, and a socket that is closed here would stay open.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs a seed again if it fails, and says so: the kernel's timers go on while this process is paused, which changes
 /// what the kernel sends. A seed that is run by its number is not repeated.
