@@ -122,7 +122,8 @@ impl Shared {
         drop(fired);
     }
 
-    /// Changes the events, and sets the kernel timer if one of them is now earlier than all were.
+    /// Changes the events, and sets the kernel timer if one of them is now earlier than all were, or if the thread would
+    /// wake up in vain before long.
     fn change<R>(&self, change: impl FnOnce(&mut SoftTimers<Event>) -> R) -> R {
         let now = now();
         let mut state = self.lock();
@@ -135,7 +136,7 @@ impl Shared {
         }
         let result = change(timers);
         let next = timers.next_due().unwrap_or(Instant::FAR_FUTURE);
-        if next < state.armed {
+        if next < state.armed || state.would_wake_in_vain(now, next) {
             state.armed = next;
             self.alarm.set(next);
         }
@@ -148,6 +149,15 @@ impl Shared {
 }
 
 impl State {
+    /// Whether to set the kernel timer again, because the event that it is set for is gone: if it fires before half of
+    /// the time until `next`. So events that are cancelled again and again cost few system calls, and one that is moved
+    /// just before its time, as those of paced sockets are, no wake-up.
+    fn would_wake_in_vain(&self, now: Instant, next: Instant) -> bool {
+        // Otherwise the thread runs, or is about to.
+        let is_waiting = self.armed > now;
+        is_waiting && next.since(now) / 2 > self.armed.since(now)
+    }
+
     fn take_due(&mut self, now: Instant, batch: &mut Vec<Event>) {
         let mut due = self.timers.check(TriggerState::Idle, now);
         while let Some(event) = due {
