@@ -156,7 +156,7 @@ impl Outlet for Blocking {
 #[test]
 fn a_call_sends_in_place_of_a_late_timer_thread() {
     let timers = Timers::new().unwrap();
-    let (limits, pacing) = (Limits::default(), Some(rate("50mbit")));
+    let (limits, pacing) = (Limits::default(), Some(rate("20mbit")));
     let barrier = Arc::new(Barrier::new(2));
     let blocking = PacedSender::new(
         Blocking(barrier.clone()),

@@ -74,12 +74,16 @@ impl Schedule {
         self.clock.next_send(now)
     }
 
-    /// Returns how long a transmission may wait after its time for a trigger state. Less than half of its interval, so
-    /// that the clock makes it up, and the timer may be late, too. Datagrams that are counted do not wait: they are
-    /// sent at a rate for their spacing.
-    pub(super) fn patience(&self) -> Duration {
+    /// Returns how long the transmission that is due at `at` may wait for a trigger state. The wait ends half an interval
+    /// after the time on schedule, which the clock makes up, so that the wait is no loss of rate even if each ends by
+    /// the timer, and the timer is late, too. Datagrams that are counted do not wait: they are sent at a rate for their
+    /// spacing.
+    pub(super) fn patience(&self, at: Instant) -> Duration {
         match self.plan.pace {
-            Pace::Bits(_) => (self.plan.target() / 4).min(MOST_PATIENCE),
+            Pace::Bits(_) => {
+                let most = (self.plan.target() / 2).min(MOST_PATIENCE);
+                most.saturating_sub(self.clock.behind(at))
+            }
             Pace::Datagrams(_) => Duration::ZERO,
         }
     }
@@ -115,9 +119,8 @@ impl Plan {
             joined: 1,
             full: pace.full_cost(),
         };
-        let joined = JOINED_TIME.as_nanos().div_ceil(one.target().as_nanos());
-        let most = MOST_JOINED.min(burst);
-        let joined = u32::try_from(joined).unwrap_or(most).clamp(1, most);
+        let joined = pace.joined_time().as_nanos() / one.target().as_nanos();
+        let joined = u32::try_from(joined).unwrap_or(burst).clamp(1, burst);
         Self {
             pace,
             joined,
@@ -147,6 +150,15 @@ impl Pace {
         match self {
             Self::Bits(_) => bytes as u64 + datagrams * HEADER_BYTES,
             Self::Datagrams(_) => datagrams,
+        }
+    }
+
+    /// Datagrams that take no longer than this together are joined. Linux joins the segments of a paced TCP connection
+    /// for up to a millisecond (`sk_pacing_shift`). Those that are counted are sent at a rate for their spacing.
+    fn joined_time(self) -> Duration {
+        match self {
+            Self::Bits(_) => Duration::from_micros(500),
+            Self::Datagrams(_) => Duration::from_micros(160),
         }
     }
 
@@ -188,14 +200,8 @@ const HEADER_BYTES: u64 = 28;
 /// An IP packet of the usual MTU.
 const FULL_BYTES: u64 = 1500;
 
-/// Datagrams that take less than this are joined, so that the timer fires at most every 160 us, unless four take less.
-const JOINED_TIME: Duration = Duration::from_micros(160);
-
 /// The longest wait for a trigger state.
-const MOST_PATIENCE: Duration = Duration::from_micros(100);
-
-/// The most datagrams that are joined without lateness.
-const MOST_JOINED: u32 = 4;
+const MOST_PATIENCE: Duration = Duration::from_micros(250);
 
 /// The interval between transmissions that catch up, as a part of the interval at the rate.
 const CATCH_UP: (u32, u32) = (16, 17);
@@ -229,20 +235,21 @@ mod tests {
 
     #[test]
     fn single_datagrams_where_the_rate_is_low() {
-        let mut schedule = Schedule::new(mbit(50), 4);
+        let mut schedule = Schedule::new(mbit(20), 4);
         assert_eq!(send(&mut schedule, us(0), 1472), 1);
-        assert_eq!(schedule.next(us(0)), us(240));
-        assert_eq!(send(&mut schedule, us(240), 722), 1, "shorter");
-        assert_eq!(schedule.next(us(240)), us(360));
+        assert_eq!(schedule.next(us(0)), us(600));
+        assert_eq!(send(&mut schedule, us(600), 722), 1, "shorter");
+        assert_eq!(schedule.next(us(600)), us(900));
     }
 
     #[test]
-    fn up_to_four_are_joined_where_it_is_high() {
+    fn as_many_are_joined_as_take_half_a_millisecond() {
         for (rate, burst, joined) in [
-            (74, 8, 1),
-            (76, 8, 2),
-            (200, 8, 3),
-            (1000, 8, 4),
+            (47, 8, 1),
+            (49, 8, 2),
+            (73, 8, 3),
+            (97, 8, 4),
+            (1000, 8, 8),
             (1000, 2, 2),
         ] {
             let mut schedule = Schedule::new(mbit(rate), burst);
@@ -261,39 +268,50 @@ mod tests {
 
     #[test]
     fn a_late_sender_sends_a_burst_and_catches_up_slowly() {
-        let mut schedule = Schedule::new(mbit(50), 4);
+        let mut schedule = Schedule::new(mbit(20), 4);
         send(&mut schedule, us(0), 1472);
         // 20 transmissions late.
-        assert_eq!(send(&mut schedule, us(4920), 1472), 4);
-        let next = schedule.next(us(4920));
-        assert!(next > us(5140) && next < us(5150), "{next:?}");
+        assert_eq!(send(&mut schedule, us(12_300), 1472), 4);
+        let next = schedule.next(us(12_300));
+        assert!(next > us(12_850) && next < us(12_875), "{next:?}");
         assert_eq!(send(&mut schedule, next, 1472), 1);
     }
 
     #[test]
     fn a_sender_that_is_a_little_late_each_time_keeps_its_rate() {
-        let mut schedule = Schedule::new(mbit(50), 4);
+        let mut schedule = Schedule::new(mbit(20), 4);
         let mut now = us(0);
         for _ in 0..1000 {
             // The timer thread waits, and is late itself.
-            now = schedule.next(now) + schedule.patience() + Duration::from_micros(40);
+            let next = schedule.next(now);
+            now = next + schedule.patience(next) + Duration::from_micros(40);
             assert_eq!(send(&mut schedule, now, 1472), 1);
         }
-        assert!(now < us(999 * 240 + 1000), "{now:?}");
+        assert!(now < us(999 * 600 + 1000), "{now:?}");
     }
 
     #[test]
     fn patience_is_a_part_of_the_interval() {
-        let patience = |pace| Schedule::new(pace, 4).patience();
-        assert_eq!(patience(mbit(50)), Duration::from_micros(60));
+        let patience = |pace| Schedule::new(pace, 4).patience(us(0));
+        assert_eq!(patience(mbit(200)), Duration::from_micros(120));
         assert_eq!(patience(mbit(1)), MOST_PATIENCE);
         let counted = Pace::Datagrams(NonZeroU32::new(1000).unwrap());
         assert_eq!(patience(counted), Duration::ZERO);
     }
 
     #[test]
+    fn a_late_sender_has_less_patience() {
+        let mut schedule = Schedule::new(mbit(200), 4);
+        send(&mut schedule, us(0), 1472);
+        // Late by the whole wait, and by 20 us more: the next is due at 240 + 240.
+        send(&mut schedule, us(240 + 120 + 20), 1472);
+        let next = schedule.next(us(380));
+        assert_eq!(next + schedule.patience(next), us(480 + 120));
+    }
+
+    #[test]
     fn a_new_rate_counts_from_the_last_transmission() {
-        let mut schedule = Schedule::new(mbit(50), 4);
+        let mut schedule = Schedule::new(mbit(20), 4);
         send(&mut schedule, us(0), 1472);
         schedule.set_pace(mbit(10));
         assert_eq!(schedule.next(us(10)), us(1200));

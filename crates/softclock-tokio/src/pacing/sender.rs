@@ -382,7 +382,7 @@ impl<F: Clone + PartialEq> State<F> {
     /// Returns when the timer fires for datagrams that are due at `at`: at once, or after a wait for a trigger state.
     fn window(&self, at: Instant) -> FireWindow {
         let schedule = self.schedule.as_ref();
-        match schedule.map_or(Duration::ZERO, Schedule::patience) {
+        match schedule.map_or(Duration::ZERO, |schedule| schedule.patience(at)) {
             Duration::ZERO => FireWindow::from(at),
             patience => FireWindow::roughly(at + patience),
         }
