@@ -18,7 +18,7 @@ use crate::stack::input::check_source;
 use crate::stack::slots::SlotId;
 use crate::stack::{BindError, Stack};
 use crate::tcp::connection::Connection;
-use crate::tcp::listen::{Handshake, ListenStats, Listener, Outcome};
+use crate::tcp::listen::{Handshake, ListenStats, Listener, Outcome, Shared};
 use crate::tcp::peer::Offer;
 use crate::tcp::segment::{Flags, Reply};
 use crate::tcp::settings::Settings;
@@ -36,13 +36,27 @@ pub(super) struct Listening<B> {
     handshakes: Channel<Arrived<B>>,
     /// Whether it is in the list of listeners with something in their channels.
     is_busy: bool,
+    /// Whether the owner waits for a connection.
     waits: bool,
+    /// The latest time that the owner accepted, or was woken; at first that of the first segment.
+    attended: Option<Instant>,
 }
 
 impl<B: Deref<Target = [u8]>> Listening<B> {
-    /// Whether [`process`](Stack::process) has work: SYNs stay in their channel while no connection can be accepted.
-    fn has_work(&self) -> bool {
-        !self.handshakes.is_empty() || (!self.syns.is_empty() && !self.listener.is_full())
+    /// Whether [`process`](Stack::process) has work.
+    fn has_work(&self, shared: &Shared, now: Instant) -> bool {
+        !self.handshakes.is_empty() || (!self.syns.is_empty() && !self.holds_syns(shared, now))
+    }
+
+    /// Whether SYNs stay in their channel: no connection can be accepted, or cookies would be sent for an owner who does
+    /// not come.
+    fn holds_syns(&self, shared: &Shared, now: Instant) -> bool {
+        self.listener.is_full() || (!self.is_attended(now) && self.listener.needs_cookies(shared))
+    }
+
+    fn is_attended(&self, now: Instant) -> bool {
+        let is_recent = |at| now.since(at) <= self.listener.settings().unattended;
+        self.waits || self.attended.is_none_or(is_recent)
     }
 }
 
@@ -89,6 +103,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             handshakes: Channel::new(self.settings.tcp.handshake_channel),
             is_busy: false,
             waits: false,
+            attended: None,
         };
         let id = self.tcp.listeners.insert(listening);
         match self.table.bind(Transport::Tcp, local, id) {
@@ -105,6 +120,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp_at(now);
         let listening = self.tcp.listeners.get_mut(id.0)?;
         let accepted = listening.listener.accept();
+        listening.attended = Some(now);
         // SYNs may have waited for the room that is there now.
         self.mark_listener_busy(id.0);
         let accepted = accepted?;
@@ -121,7 +137,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return false;
         };
         listening.waits = listening.listener.waiting() == 0;
-        listening.waits
+        let waits = listening.waits;
+        // SYNs may have waited for the owner.
+        self.mark_listener_busy(id.0);
+        waits
     }
 
     /// Closes a listener. Half-open connections are forgotten, and those that were not accepted are reset.
@@ -166,10 +185,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         listening.is_some_and(|listening| !listening.syns.has_room(1))
     }
 
-    /// Whether a listener would discard segments: its owner does not accept.
-    pub(super) fn is_listener_full(&self, id: SlotId) -> bool {
-        let listening = self.tcp.listeners.get(id);
-        listening.is_some_and(|listening| listening.listener.is_full())
+    /// Whether an eager demultiplexer discards a segment to a listener, since its owner does not accept.
+    pub(super) fn listener_discards(&self, now: Instant, id: SlotId, frame: &Arrived<B>) -> bool {
+        let Some(listening) = self.tcp.listeners.get(id) else {
+            return false;
+        };
+        listening.listener.is_full()
+            || (listening.holds_syns(&self.tcp.shared, now) && is_syn(frame.memory.bytes()))
     }
 
     /// Puts a segment into one of the channels of a listener.
@@ -179,11 +201,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return;
         };
         let bytes = frame.memory.bytes().len();
-        let flags = Glance::of(frame.memory.bytes()).map(|glance| glance.flags);
-        let is_syn = flags.is_some_and(|flags| {
-            flags.contains(Flags::SYN) && !flags.intersects(Flags::ACK | Flags::RST)
-        });
-        let channel = match is_syn {
+        let channel = match is_syn(frame.memory.bytes()) {
             true => &mut listening.syns,
             false => &mut listening.handshakes,
         };
@@ -197,7 +215,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     fn mark_listener_busy(&mut self, id: SlotId) {
         if let Some(listening) = self.tcp.listeners.get_mut(id)
             && !listening.is_busy
-            && listening.has_work()
+            && listening.has_work(&self.tcp.shared, self.tcp.latest)
         {
             listening.is_busy = true;
             self.tcp.busy.push_back(id);
@@ -213,7 +231,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             };
             listening.is_busy = false;
             let frame = match listening.handshakes.pop() {
-                None if listening.listener.is_full() => None,
+                None if listening.holds_syns(&self.tcp.shared, now) => None,
                 None => listening.syns.pop(),
                 frame => frame,
             };
@@ -244,6 +262,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let Some(listening) = self.tcp.listeners.get_mut(id) else {
             return self.drops.count(DropReason::Closed);
         };
+        listening.attended.get_or_insert(now);
         let segment = parsed.segment(frame.memory.bytes());
         let shared = &mut self.tcp.shared;
         let listener = &mut listening.listener;
@@ -343,6 +362,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
         self.tcp.tally.counts.accepted += 1;
         if core::mem::take(&mut listening.waits) {
+            listening.attended = Some(now);
             let woken = TcpWoken::Listener(TcpListenerId(id));
             self.tcp.woken.push_back(woken);
         }
@@ -379,7 +399,17 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             {
                 self.tcp_reply(now, &reply);
             }
+            // SYNs may have waited for the places of handshakes that are given up.
+            self.mark_listener_busy(id);
             self.note_listener_timeout(id);
         }
     }
+}
+
+/// Whether a frame is a SYN that opens a connection.
+fn is_syn(frame: &[u8]) -> bool {
+    let flags = Glance::of(frame).map(|glance| glance.flags);
+    flags.is_some_and(|flags| {
+        flags.contains(Flags::SYN) && !flags.intersects(Flags::ACK | Flags::RST)
+    })
 }

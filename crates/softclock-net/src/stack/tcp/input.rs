@@ -112,7 +112,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             Architecture::Bsd => self.tcp_deliver(now, target, frame),
             Architecture::EarlyDemux => {
                 if let TcpTarget::Listener(id) = target
-                    && self.is_listener_full(id)
+                    && self.listener_discards(now, id, &frame)
                 {
                     self.drops.count(DropReason::ChannelFull);
                     self.tcp.tally.counts.handshakes_discarded += 1;

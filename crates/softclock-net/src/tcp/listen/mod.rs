@@ -135,7 +135,7 @@ impl<T: PartialEq> Listener<T> {
         if self.half_open.find(&flow).is_some() {
             return self.on_syn_again(shared, now, flow, syn, &peer);
         }
-        let is_full = self.half_open.len() >= self.settings.half_open || shared.is_full();
+        let is_full = self.is_half_open_full(shared);
         // The sequence number of a cookie does not lie behind those of a previous connection.
         let cookies = match previous {
             Some(_) => CookieUse::Never,
@@ -295,6 +295,15 @@ impl<T: PartialEq> Listener<T> {
     /// dropped, so a demultiplexer may discard them at once.
     pub fn is_full(&self) -> bool {
         self.complete.is_full()
+    }
+
+    /// Whether the next SYN is answered by a cookie since there are as many half-open connections as the settings allow.
+    pub fn needs_cookies(&self, shared: &Shared) -> bool {
+        self.settings.cookies == CookieUse::WhenFull && self.is_half_open_full(shared)
+    }
+
+    fn is_half_open_full(&self, shared: &Shared) -> bool {
+        self.half_open.len() >= self.settings.half_open || shared.is_full()
     }
 
     /// The number of half-open connections.

@@ -18,6 +18,10 @@ pub struct ListenSettings {
     pub half_open: usize,
     /// When SYN cookies are used. The default is when there are too many half-open connections.
     pub cookies: CookieUse,
+    /// How long a listener sends cookies when full after its owner has last accepted, or waited for a connection. After
+    /// that nobody may serve the peers: SYNs beyond [`half_open`](Self::half_open) wait until the owner comes, and those
+    /// for which there is no room are discarded early (LRP, section 3.4). The default is 1 s.
+    pub unattended: Duration,
     /// The time to the first retransmission of a SYN-ACK. Doubles each time. The default is 1 s (RFC 6298, 2).
     pub initial_timeout: Duration,
     /// The retransmissions of a SYN-ACK, at most 8. The default is 5, as in Linux (`tcp_synack_retries`): the handshake
@@ -46,6 +50,7 @@ impl Default for ListenSettings {
             backlog: 4096,
             half_open: 1024,
             cookies: CookieUse::WhenFull,
+            unattended: Duration::from_secs(1),
             initial_timeout: Duration::from_secs(1),
             retries: 5,
             offer: Offer::default(),

@@ -210,6 +210,53 @@ fn a_flood_of_syns_is_answered_by_cookies_and_leaves_clients_a_way() {
 }
 
 #[test]
+fn no_cookies_are_sent_for_an_owner_who_does_not_come() {
+    for architecture in [
+        Architecture::EarlyDemux,
+        Architecture::SoftLrp,
+        Architecture::NiLrp,
+    ] {
+        let mut pair = Pair::new(architecture);
+        let mut settings = TcpListenSettings::with_backlog(10);
+        settings.listen.get_or_insert_default().half_open = 16;
+        let remote = "10.0.0.2:80".parse().unwrap();
+        let listener = pair.hosts[1].tcp_listen(remote, settings).unwrap();
+        let flood = |pair: &mut Pair| {
+            for frame in link::Answering::new(9, 2).syns(400, remote) {
+                pair.hosts[1].on_frame(pair.now, pair.now, frame, Verify::Yes);
+                pair.hosts[1].process(pair.now, 10);
+            }
+            let stats = pair.hosts[1].tcp_listener_stats(listener).unwrap();
+            let discarded = pair.hosts[1].tcp_counts().handshakes_discarded;
+            (stats.cookies_sent, discarded)
+        };
+        assert_eq!(flood(&mut pair), (400 - 16, 0), "{architecture:?}");
+        pair.run(ms(1100));
+        let waiting = match architecture {
+            Architecture::EarlyDemux => 0,
+            _ => 256,
+        };
+        assert_eq!(
+            flood(&mut pair),
+            (400 - 16, 400 - waiting),
+            "{architecture:?}"
+        );
+        // Sixteen of those that waited are half open.
+        assert!(pair.hosts[1].tcp_wait_accept(listener));
+        pair.hosts[1].process(pair.now, 1000);
+        let stats = pair.hosts[1].tcp_listener_stats(listener).unwrap();
+        let sent = 400 - 16 + waiting.saturating_sub(16);
+        assert_eq!(stats.cookies_sent, sent, "{architecture:?}");
+        // The owner waits, and is woken.
+        let client = pair.connect();
+        pair.run(ms(100));
+        assert_eq!(pair.state(0, client), Some(State::Established));
+        let (cookies, _) = flood(&mut pair);
+        assert_eq!(cookies, sent + 1 + 400 - 16, "{architecture:?}");
+    }
+}
+
+#[test]
 fn a_flood_to_a_listener_that_does_not_accept_costs_only_the_demultiplexer() {
     let mut pair = Pair::new(Architecture::SoftLrp);
     let listener = pair.listen(1);
