@@ -85,7 +85,8 @@ impl Setup {
             reorder: "0%",
             seed: 1,
         };
-        let shaped = Shaper::Path(path).start(&lab, Line::Veth)?;
+        let start = || Shaper::Path(path).start(&lab, Line::Veth);
+        let shaped = self.processors.on(self.processors.clients, start)?;
         let identity = Identity {
             address: SocketAddr::new(SENDER.parse().map_err(io::Error::other)?, PORT),
             certificate: &self.certificate,

@@ -99,7 +99,9 @@ impl Case {
 
 impl Curve {
     fn name(&self) -> String {
-        format!("{}, {}", self.subject.name(), self.attack.attack.name())
+        let Self { subject, attack } = self;
+        let (flood, clients) = (attack.attack.name(), attack.clients());
+        format!("{}, {flood}, {clients}", subject.name())
     }
 
     fn measure(&self, root: &Path, plan: &Plan) -> io::Result<Sweep> {
@@ -117,7 +119,10 @@ impl Curve {
         };
         answered(&stage, &warm)?;
         let point = |&rate: &u64| {
-            flood.set(rate, Target::Server);
+            match rate {
+                MOST => flood.set(rate, Target::Server),
+                rate => flood.set_ahead(rate, Target::Server),
+            }
             thread::sleep(plan.settle);
             let (before, begun) = (flood.sent(), Instant::now());
             let answered = answered(&stage, &load)?;
@@ -138,7 +143,6 @@ impl Curve {
 
 /// The requests that are answered a second: none if the server does not answer even the first one.
 fn answered(stage: &Stage, load: &Load) -> io::Result<f64> {
-    // Clients go before the flood on the same processor.
     match stage.load_with(load, Some(CLIENTS)) {
         Err(error) if closed_loop::is_unanswered(&error) => Ok(0.0),
         sample => Ok(sample?.requests_per_second()),
@@ -364,12 +368,12 @@ const SMOKE: Plan = Plan {
 /// More than the sender can send.
 const MOST: u64 = 10_000_000;
 
-/// Before the flood on the same processor, and after its kernel threads.
+/// On the same processor after a flood with a rate, and before one that sends all it can.
 const CLIENTS: Priority = Priority::Fifo(5);
 
 const NOTES: [&str; 9] = [
-    "server on processor 1; clients and flood on processor 0, where the clients go before the flood (SCHED_FIFO), so that the \
-     flood takes what they leave; all receive work of the server's link takes place on the server's processor",
+    "server on processor 1; clients and flood on processor 0, by SCHED_FIFO: a flood with a rate goes before the clients, and one \
+     that sends all it can takes what they leave; all receive work of the server's link takes place on the server's processor",
     "receive work of the server's link: in a kernel thread of threaded NAPI with the server's priority, or, with RPS, in \
      interrupts of the server's processor, before the server",
     "64 clients of wrk; 1 KB; one connection a request, as in the paper, or established connections, which were opened before \

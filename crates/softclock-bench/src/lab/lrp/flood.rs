@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use softclock_linux::clock::monotonic_ns;
 use softclock_linux::link::{BATCH, Buffer, Copies, Device, Link as Interface, Pool, XdpFilter};
-use softclock_linux::priority::Priority;
+use softclock_linux::priority::{Priority, set_realtime_priority};
 use softclock_net::link::LinkAddress;
 use softclock_wire::packet::Offload;
 
@@ -42,6 +42,8 @@ struct Orders {
     /// Datagrams a second.
     rate: AtomicU64,
     into_reference: AtomicBool,
+    /// Whether the thread goes before the clients.
+    is_ahead: AtomicBool,
     /// Datagrams that the links accepted.
     sent: AtomicU64,
 }
@@ -100,8 +102,21 @@ impl Flood {
         Ok(flood)
     }
 
-    /// Sets the rate, in datagrams a second, and the destination.
+    /// Sets the rate, in datagrams a second, and the destination. The flood gets the time of the processor that real-time
+    /// threads leave.
     pub fn set(&self, rate: u64, target: Target) {
+        self.orders.is_ahead.store(false, Relaxed);
+        self.order(rate, target);
+    }
+
+    /// Like [`set`](Self::set), before real-time threads of a priority up to 9, so that they cannot lower the rate, and
+    /// asleep between bursts.
+    pub fn set_ahead(&self, rate: u64, target: Target) {
+        self.orders.is_ahead.store(true, Relaxed);
+        self.order(rate, target);
+    }
+
+    fn order(&self, rate: u64, target: Target) {
         let into_reference = target == Target::Reference;
         self.orders.into_reference.store(into_reference, Relaxed);
         self.orders.rate.store(rate, Relaxed);
@@ -131,7 +146,12 @@ impl Generator {
         // Before ordinary threads, but not before the kernel's.
         let _ = Priority::Nice(-15).apply();
         let (mut credit_ns, mut before) = (0, monotonic_ns());
+        let mut is_ahead = false;
         while stop.goes_on() {
+            if is_ahead != orders.is_ahead.load(Relaxed) {
+                is_ahead = !is_ahead;
+                let _ = set_realtime_priority(if is_ahead { AHEAD } else { 0 });
+            }
             let rate = orders.rate.load(Relaxed);
             if rate == 0 {
                 thread::sleep(Duration::from_millis(1));
@@ -139,13 +159,17 @@ impl Generator {
                 continue;
             }
             let gap_ns = 1e9 / rate as f64;
+            let burst_ns = if is_ahead { AHEAD_BURST_NS } else { BURST_NS };
             let now = monotonic_ns();
             // After an interruption the flood does not catch up in one long burst.
-            credit_ns = (credit_ns + now - before).min(MOST_CREDIT_NS);
+            credit_ns = (credit_ns + now - before).min(2 * burst_ns);
             before = now;
             let due = (credit_ns as f64 / gap_ns) as usize;
-            if due == 0 || credit_ns < BURST_NS {
-                spin_loop();
+            if due == 0 || credit_ns < burst_ns {
+                match is_ahead {
+                    true => thread::sleep(Duration::from_nanos(burst_ns - credit_ns)),
+                    false => spin_loop(),
+                }
                 continue;
             }
             let outlet = match orders.into_reference.load(Relaxed) {
@@ -223,5 +247,8 @@ const SOURCE_PORT: u16 = 9;
 /// The interval of bursts: 5000 interrupts a second, as network interfaces moderate them. On a virtual machine, a
 /// wake-up across processors takes 20 us of the receiver's, so one for each frame would be all that is measured.
 const BURST_NS: u64 = 200_000;
-const MOST_CREDIT_NS: u64 = 2 * BURST_NS;
+/// The interval of bursts before clients on the same processor, which each wake-up costs some of their time.
+const AHEAD_BURST_NS: u64 = 500_000;
 const DRIVER_PRIORITY: u8 = 20;
+/// Before clients, but not before the kernel's threads.
+const AHEAD: u8 = 10;
