@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::process::Command;
 
-use crate::command::{cargo, output, root, run};
+use crate::command::{cargo, output, root, run, target_directory};
 use crate::steps::Outcome;
 
 /// Type-checks all fuzz targets, for which any compiler will do; only running them needs a nightly one.
@@ -37,7 +37,7 @@ fn with_dependencies(
         return Ok(Outcome::Notice(notice));
     }
     let mut command = cargo([command, "--manifest-path", manifest, "--target-dir"]);
-    command.arg(root().join("target"));
+    command.arg(target_directory());
     configure(&mut command);
     run(command).map(|()| Outcome::Done)
 }

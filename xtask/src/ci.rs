@@ -2,16 +2,16 @@
 
 use std::process::ExitCode;
 
+use crate::checks::Background;
 use crate::command::{cargo, output, run};
 use crate::counts::Counts;
 use crate::steps::{Outcome, Steps};
 use crate::{
-    apart, boundaries, examples, features, go_programs, no_os, own_stack, packages, paths, publish,
-    test,
+    boundaries, examples, features, go_programs, no_os, own_stack, packages, paths, publish, test,
 };
 
-/// Runs every check and the tests, in one target directory and with the same flags throughout, so
-/// that nothing is compiled twice.
+/// Runs every check and the tests. Those that take long are compiled first, with all processors. Then they run, and the
+/// checks that only compile beside them.
 pub(crate) fn task() -> ExitCode {
     let mut steps = Steps::default();
     steps.run("format", format);
@@ -23,21 +23,16 @@ pub(crate) fn task() -> ExitCode {
     steps.run("no path of a build machine", paths::absolute_paths);
     steps.run("licences and bans", deny);
     steps.run("crates can be packed", publish::packages);
-    steps.run("clippy", clippy);
-    steps.run("fuzz targets compile", apart::fuzz_targets_compile);
-    steps.run("the example with str0m runs", apart::webrtc_example_runs);
-    steps.run("rustdoc", rustdoc);
-    steps.run("core, wire and net: no operating system", no_os::without_os);
-    steps.run("type check for aarch64", no_os::other_processor);
-    steps.run(
-        "libraries with the Rust that they state",
-        publish::lowest_rust,
-    );
     steps.run("packages", packages::install_missing);
+    // Here, and not by the check that needs it: some tests install packages, too.
+    steps.run("compiler for aarch64", no_os::cross_compiler);
     steps.run("programs in Go", go_programs::install_missing);
+    steps.run("tests compile", test::compile);
+    let checks = Background::start();
     let mut counts = Counts::default();
     steps.run("tests", || test::step(&[], &mut counts));
     steps.run("serve on a stack", || own_stack::serve(&mut counts));
+    steps.run("checks beside the tests", || checks?.end());
     steps.summary();
     counts.print();
     steps.exit_code()
@@ -67,21 +62,6 @@ fn boundaries(steps: &mut Steps) {
 
 fn format() -> Result<Outcome, String> {
     run(cargo(["fmt", "--all", "--check"])).map(|()| Outcome::Done)
-}
-
-fn clippy() -> Result<Outcome, String> {
-    let everything = ["clippy", "--workspace", "--all-targets", "--all-features"];
-    let mut command = cargo(everything);
-    // Not RUSTFLAGS, which would rebuild every dependency.
-    command.args(["--", "--deny", "warnings"]);
-    run(command).map(|()| Outcome::Done)
-}
-
-/// Libraries only: the command and the library share the name `softclock`, and so would their pages.
-fn rustdoc() -> Result<Outcome, String> {
-    let mut command = cargo(["doc", "--workspace", "--lib", "--all-features", "--no-deps"]);
-    command.env("RUSTDOCFLAGS", "--deny warnings");
-    run(command).map(|()| Outcome::Done)
 }
 
 /// Needs cargo-deny, which takes longer to build than all else here: checked where it is at hand.

@@ -1,13 +1,19 @@
 //! Starting other programs from the workspace's root, without a terminal's input.
 
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// The workspace's root, wherever the task was started from.
 pub(crate) fn root() -> &'static Path {
     let xtask = Path::new(env!("CARGO_MANIFEST_DIR"));
     xtask.parent().unwrap_or(xtask)
+}
+
+/// The directory in which cargo builds the workspace.
+pub(crate) fn target_directory() -> PathBuf {
+    let named = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    root().join(named)
 }
 
 /// The cargo that runs this task.

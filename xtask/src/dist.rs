@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use crate::command::{cargo, program, root, run};
+use crate::command::{cargo, program, root, run, target_directory};
 
 /// Builds the release and writes both to `target/dist`, where `cargo deb` looks for them too.
 pub(crate) fn task() -> ExitCode {
@@ -31,8 +31,7 @@ pub(crate) fn release() -> Result<PathBuf, String> {
 
 /// Where a profile's command is once it is built.
 pub(crate) fn built(profile: &str) -> PathBuf {
-    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
-    root().join(target).join(profile).join("softclock")
+    target_directory().join(profile).join("softclock")
 }
 
 /// Runs `binary` to write `man` and `completions` below `directory`, and replaces earlier ones.

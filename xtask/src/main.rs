@@ -4,6 +4,7 @@
 mod apart;
 mod boundaries;
 mod c_library;
+mod checks;
 mod ci;
 mod command;
 mod counts;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         "test-stack" if rest.is_empty() => own_stack::task(),
         "test-mechanisms" if rest.is_empty() => test::mechanisms_task(),
         "ci" if rest.is_empty() => ci::task(),
+        "checks" if rest.is_empty() => checks::task(),
         "boundaries" if rest.is_empty() => ci::boundaries_task(),
         "bench" => bench(rest),
         "instructions" if !rest.is_empty() => instructions::task(rest),
@@ -90,10 +92,11 @@ cargo xtask test [ARGUMENTS]  Installs packages for the tests (as root on Debian
 cargo xtask test-stack        Runs the suites of `serve` and `proxy`, the connections at random and
                               the sockets on network stacks of their own (as root).
 cargo xtask test-mechanisms   Runs the tests of the runtime, of `serve` and of `proxy` by io_uring,
-                              poll and select (`test` runs those of the runtime by each, and all
-                              by io_uring).
+                              poll and select (`test` runs those of the runtime by each).
 cargo xtask ci                Runs all checks and tests that a change must pass. Installs the same
                               packages, and a C compiler for aarch64.
+cargo xtask checks            Runs only the checks that compile: clippy, rustdoc, other targets,
+                              the fuzz targets, the oldest Rust.
 cargo xtask boundaries        Runs only the checks of dependencies, which take seconds.
 cargo xtask bench [NAME…]     Lists the experiments, or runs those named, in release;
                               `cargo xtask bench --help` lists the options.

@@ -42,6 +42,16 @@ pub(crate) fn without_os() -> Result<Outcome, String> {
     )))
 }
 
+/// Installs the C compiler for the other processor, if that is possible.
+pub(crate) fn cross_compiler() -> Result<Outcome, String> {
+    Ok(
+        match packages::have_or_install(CROSS_COMPILER, CROSS_PACKAGES) {
+            true => Outcome::Done,
+            false => Outcome::Notice(format!("{CROSS_COMPILER} cannot be had")),
+        },
+    )
+}
+
 /// Type-checks the libraries and programs that users build for the other processor, as far as its C compiler is there
 /// and if its standard library can be had.
 pub(crate) fn other_processor() -> Result<Outcome, String> {

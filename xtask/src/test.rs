@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use std::fs;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
-use std::process::{ExitCode, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
-use crate::command::cargo;
+use crate::command::{cargo, run};
 use crate::counts::Counts;
 use crate::steps::{Outcome, Steps};
 use crate::{go_programs, packages};
@@ -41,6 +41,13 @@ pub(crate) fn mechanisms_task() -> ExitCode {
     steps.exit_code()
 }
 
+/// Compiles the tests, so that their run is not slowed down by what runs beside it.
+pub(crate) fn compile() -> Result<Outcome, String> {
+    let mut command = tests();
+    command.args(["--workspace", "--no-run"]);
+    run(command).map(|()| Outcome::Done)
+}
+
 /// The same without the surroundings, for `ci`.
 pub(crate) fn step(arguments: &[String], counts: &mut Counts) -> Result<Outcome, String> {
     let log = SkipLog::new();
@@ -51,11 +58,8 @@ pub(crate) fn step(arguments: &[String], counts: &mut Counts) -> Result<Outcome,
     };
     let mut result = run.count(counts);
     if arguments.is_empty() {
-        for (mechanism, tests) in [
-            IO_URING,
-            ("poll", "--test runtime"),
-            ("select", "--test runtime"),
-        ] {
+        for (mechanism, _) in MECHANISMS {
+            let tests = "--test runtime";
             result = result.and(by_mechanism_to(log.path(), mechanism, tests, counts));
         }
     }
@@ -141,7 +145,7 @@ impl Run<'_> {
     /// The counts of a run of `cargo test`, and whether it succeeded.
     fn run(&self, arguments: &[String]) -> Result<(Counts, Result<(), String>), String> {
         let scope = (!names_packages(arguments)).then_some("--workspace");
-        let mut child = cargo(["test", "--all-features", "--no-fail-fast"])
+        let mut child = tests()
             .args(scope)
             .args(arguments)
             .envs(self.environment)
@@ -163,6 +167,11 @@ impl Run<'_> {
     }
 }
 
+/// The command for tests, without the packages.
+fn tests() -> Command {
+    cargo(["test", "--all-features", "--no-fail-fast"])
+}
+
 /// Whether cargo's own arguments choose packages, which `--workspace` would override.
 fn names_packages(arguments: &[String]) -> bool {
     let mut own = arguments.iter().take_while(|argument| *argument != "--");
@@ -178,11 +187,14 @@ fn last_count(output: &mpsc::Receiver<Counts>) -> Result<Counts, String> {
 }
 
 /// The runtime, the server and the proxy are tested again by each mechanism of readiness but the default, without the
-/// test that takes a minute: all of them by io_uring, and for `cargo xtask test-mechanisms` by the others too. `select`
-/// leaves out the one with more descriptors than it can take and those of clients that are lost, which it does not
-/// tell, and `poll` the one that lowers the limit of descriptors below those in use, with which poll(2) fails.
+/// test that takes a minute. `select` leaves out the one with more descriptors than it can take and those of clients
+/// that are lost, which it does not tell, and `poll` the one that lowers the limit of descriptors below those in use,
+/// with which poll(2) fails.
 const MECHANISMS: [(&str, &str); 3] = [
-    IO_URING,
+    (
+        "io_uring",
+        "--test runtime --test serve --test proxy -- --skip soak",
+    ),
     (
         "poll",
         "--test runtime --test serve --test proxy -- --skip soak --skip without_descriptors",
@@ -192,11 +204,6 @@ const MECHANISMS: [(&str, &str); 3] = [
         "--test runtime --test serve --test proxy -- --skip soak --skip idle_connections_are_small --skip that_leaves_before --skip clients_that_leave --skip what_holds_the_only_place --skip a_reload_keeps_the_count",
     ),
 ];
-
-const IO_URING: (&str, &str) = (
-    "io_uring",
-    "--test runtime --test serve --test proxy -- --skip soak",
-);
 
 /// The file to which tests append a line when they skip themselves, or leave something out.
 pub(crate) struct SkipLog(PathBuf);
