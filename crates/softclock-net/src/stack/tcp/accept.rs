@@ -48,12 +48,13 @@ impl<B: Deref<Target = [u8]>> Listening<B> {
         !self.handshakes.is_empty() || (!self.syns.is_empty() && !self.holds_syns(shared, now))
     }
 
-    /// Whether SYNs stay in their channel: no connection can be accepted, or cookies would be sent for an owner who does
-    /// not come.
+    /// Whether SYNs stay in their channel: the backlog is full, or cookies would be needed and the listener is
+    /// unattended.
     fn holds_syns(&self, shared: &Shared, now: Instant) -> bool {
         self.listener.is_full() || (!self.is_attended(now) && self.listener.needs_cookies(shared))
     }
 
+    /// Whether the owner waits for a connection, or has accepted one lately.
     fn is_attended(&self, now: Instant) -> bool {
         let is_recent = |at| now.since(at) <= self.listener.settings().unattended;
         self.waits || self.attended.is_none_or(is_recent)

@@ -18,9 +18,10 @@ pub struct ListenSettings {
     pub half_open: usize,
     /// When SYN cookies are used. The default is when there are too many half-open connections.
     pub cookies: CookieUse,
-    /// How long a listener sends cookies when full after its owner has last accepted, or waited for a connection. After
-    /// that nobody may serve the peers: SYNs beyond [`half_open`](Self::half_open) wait until the owner comes, and those
-    /// for which there is no room are discarded early (LRP, section 3.4). The default is 1 s.
+    /// The time after which a listener counts as unattended, if its owner neither accepts nor waits for a connection.
+    /// An unattended listener sends no cookies when there are too many half-open connections: SYNs wait in their
+    /// channel until the owner accepts again, and are discarded early when that is full (LRP, section 3.4). The
+    /// default is 1 s.
     pub unattended: Duration,
     /// The time to the first retransmission of a SYN-ACK. Doubles each time. The default is 1 s (RFC 6298, 2).
     pub initial_timeout: Duration,

@@ -210,7 +210,7 @@ fn a_flood_of_syns_is_answered_by_cookies_and_leaves_clients_a_way() {
 }
 
 #[test]
-fn no_cookies_are_sent_for_an_owner_who_does_not_come() {
+fn an_unattended_listener_sends_no_cookies() {
     for architecture in [
         Architecture::EarlyDemux,
         Architecture::SoftLrp,
