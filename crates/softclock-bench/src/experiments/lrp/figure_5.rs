@@ -77,6 +77,8 @@ struct Point {
     answered: f64,
     /// Frames of the attack a second.
     sent: f64,
+    /// Requests answered a second beside the same flood into the reference, if it has a rate.
+    beside_reference: Option<f64>,
 }
 
 impl Case {
@@ -118,20 +120,33 @@ impl Curve {
             ..load
         };
         answered(&stage, &warm)?;
-        let point = |&rate: &u64| {
+        let under = |rate: u64, target| {
             match rate {
-                MOST => flood.set(rate, Target::Server),
-                rate => flood.set_ahead(rate, Target::Server),
+                MOST => flood.set(rate, target),
+                rate => flood.set_ahead(rate, target),
             }
             thread::sleep(plan.settle);
             let (before, begun) = (flood.sent(), Instant::now());
             let answered = answered(&stage, &load)?;
-            io::Result::Ok(Point {
-                answered,
-                sent: (flood.sent() - before) as f64 / begun.elapsed().as_secs_f64(),
-            })
+            let sent = (flood.sent() - before) as f64 / begun.elapsed().as_secs_f64();
+            io::Result::Ok((answered, sent))
         };
-        let points: io::Result<_> = self.attack.rates.iter().map(point).collect();
+        // All of them first: a server may need seconds to recover from a flood.
+        let references = self.attack.rates.iter().map(|&rate| match rate {
+            0 | MOST => Ok(None),
+            rate => under(rate, Target::Reference).map(|(answered, _)| Some(answered)),
+        });
+        let references: Vec<_> = references.collect::<io::Result<_>>()?;
+        let points = self.attack.rates.iter().zip(references);
+        let points = points.map(|(&rate, beside_reference)| {
+            let (answered, sent) = under(rate, Target::Server)?;
+            Ok(Point {
+                answered,
+                sent,
+                beside_reference,
+            })
+        });
+        let points: io::Result<_> = points.collect();
         flood.set(0, Target::Server);
         thread::sleep(plan.pause);
         Ok(Sweep {
@@ -191,7 +206,7 @@ fn curves(plan: &Plan, root: &Path, notes: &mut Vec<String>) -> Vec<Curve> {
 /// The name, the unit, and the value at a rate; `None` leaves the round out.
 type Metric = (&'static str, &'static str, fn(&Sweep, usize) -> Option<f64>);
 
-const METRICS: [Metric; 3] = [
+const METRICS: [Metric; 4] = [
     ("throughput not lost", "1/s", |sweep, place| {
         Some(sweep.points[place].answered)
     }),
@@ -201,6 +216,15 @@ const METRICS: [Metric; 3] = [
         |sweep, place| {
             let without = sweep.points[0].answered;
             (without > 0.0).then(|| 100.0 * sweep.points[place].answered / without)
+        },
+    ),
+    (
+        "share of the throughput beside the same flood into the reference",
+        "%",
+        |sweep, place| {
+            let point = &sweep.points[place];
+            let beside = point.beside_reference.filter(|&beside| beside > 0.0)?;
+            Some(100.0 * point.answered / beside)
         },
     ),
     ("sent by the attack", "k/s", |sweep, place| {
@@ -319,7 +343,7 @@ const FULL: Plan = Plan {
         Case {
             attack: Attack::SynsElsewhere,
             keep_alive: true,
-            rates: &[0, 20_000, MOST],
+            rates: &[0, 20_000, 200_000, MOST],
         },
         Case {
             attack: Attack::Datagrams,
@@ -329,12 +353,12 @@ const FULL: Plan = Plan {
         Case {
             attack: Attack::Syns,
             keep_alive: false,
-            rates: &[0, 20_000, MOST],
+            rates: &[0, 20_000, 200_000, MOST],
         },
         Case {
             attack: Attack::Syns,
             keep_alive: true,
-            rates: &[0, 20_000, MOST],
+            rates: &[0, 20_000, 200_000, MOST],
         },
     ],
     connections: 64,
@@ -371,15 +395,18 @@ const MOST: u64 = 10_000_000;
 /// On the same processor after a flood with a rate, and before one that sends all it can.
 const CLIENTS: Priority = Priority::Fifo(5);
 
-const NOTES: [&str; 9] = [
+const NOTES: [&str; 10] = [
     "server on processor 1; clients and flood on processor 0, by SCHED_FIFO: a flood with a rate goes before the clients, and one \
      that sends all it can takes what they leave; all receive work of the server's link takes place on the server's processor",
     "receive work of the server's link: in a kernel thread of threaded NAPI with the server's priority, or, with RPS, in \
      interrupts of the server's processor, before the server",
     "64 clients of wrk; 1 KB; one connection a request, as in the paper, or established connections, which were opened before \
      the request that is counted, but during the flood",
-    "SYNs have 32 768 different sources, to which the server's answers are lost; the listener at the other port never accepts; \
+    "SYNs have 32 768 different sources, to which the server's answers are lost; the clients' address has completed handshakes \
+     before, so softclock's stack answers its SYNs first; the listener at the other port never accepts; \
      datagrams have 14 bytes, as the paper's, and go to a socket that is never read",
+    "the share of the throughput without flood includes the processor time that sending the flood takes from the clients; the \
+     share beside the same flood into the reference, a third namespace whose kernel drops all on the clients' processor, does not",
     "sent by the attack: frames that veth accepted, or lost as its ring was full",
     "the kernel's servers answer by cookies when their queues are full (net.ipv4.tcp_syncookies=1); synproxy: nft's, for \
      both ports",

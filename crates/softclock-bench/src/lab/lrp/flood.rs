@@ -69,8 +69,11 @@ impl Flood {
     /// # Errors
     /// The devices cannot be opened.
     pub fn with(network: &Arc<Network>, frames: Vec<Vec<u8>>) -> io::Result<Self> {
-        let to_reference = frame(Link::ToReference, Link::Reference, SOURCE_PORT)?;
-        Self::of_frames(network, [frames, vec![to_reference]])
+        let mut to_reference = frames.clone();
+        for frame in &mut to_reference {
+            frame[..6].copy_from_slice(&NOBODY.0);
+        }
+        Self::of_frames(network, [frames, to_reference])
     }
 
     fn of_frames(network: &Arc<Network>, frames: [Vec<Vec<u8>>; 2]) -> io::Result<Self> {
@@ -233,8 +236,7 @@ fn frame(from: Link, to: Link, port: u16) -> io::Result<Vec<u8>> {
     let ends = Ends {
         source: from.link_address(),
         destination: match to {
-            // An address of none: the reference's kernel drops the frame at once.
-            Link::Reference => LinkAddress([2, 0, 0, 0, 0, 0xff]),
+            Link::Reference => NOBODY,
             _ => to.link_address(),
         },
     };
@@ -242,6 +244,8 @@ fn frame(from: Link, to: Link, port: u16) -> io::Result<Vec<u8>> {
     datagram(ends, source, SocketAddrV4::new(to.address(), port))
 }
 
+/// The link address of none: the reference's kernel drops a frame to it at once.
+const NOBODY: LinkAddress = LinkAddress([2, 0, 0, 0, 0, 0xff]);
 const NO_OFFLOAD: Offload = Offload::NONE;
 const SOURCE_PORT: u16 = 9;
 /// The interval of bursts: 5000 interrupts a second, as network interfaces moderate them. On a virtual machine, a
