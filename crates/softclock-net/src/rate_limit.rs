@@ -55,13 +55,38 @@ impl TokenBucket {
         rest.is_some()
     }
 
+    /// Whether [`take`](Self::take) would find a token.
+    #[must_use]
+    pub fn has_token(&self, now: Instant) -> bool {
+        self.level_at(now) >= TOKEN
+    }
+
+    /// The time at which there is a token: `now`, if there is one; a time in the distant future, if none comes.
+    #[must_use]
+    pub fn next_token(&self, now: Instant) -> Instant {
+        let missing = TOKEN.saturating_sub(self.level_at(now));
+        match (missing, self.burst) {
+            (0, _) => now,
+            (_, 0) => Instant::FAR_FUTURE,
+            // From the latest time on, if the clock has gone back.
+            _ => match missing.checked_next_multiple_of(self.per_second.into()) {
+                Some(units) => (self.filled.max(now)).add_ns(units / u64::from(self.per_second)),
+                None => Instant::FAR_FUTURE,
+            },
+        }
+    }
+
     fn fill(&mut self, now: Instant) {
+        self.level = self.level_at(now);
+        self.filled = self.filled.max(now);
+    }
+
+    fn level_at(&self, now: Instant) -> u64 {
         // One nanosecond adds `per_second` units. Saturation is exact, because a full bucket holds less than 2^63.
         let added = now
             .ns_since(self.filled)
             .saturating_mul(self.per_second.into());
-        self.level = self.level.saturating_add(added).min(capacity(self.burst));
-        self.filled = self.filled.max(now);
+        self.level.saturating_add(added).min(capacity(self.burst))
     }
 }
 
@@ -151,6 +176,12 @@ mod tests {
                 now = later;
                 let is_allowed = level >= u128::from(TOKEN);
                 level -= if is_allowed { u128::from(TOKEN) } else { 0 };
+                prop_assert_eq!(bucket.has_token(at(now)), is_allowed);
+                let next = bucket.next_token(at(now));
+                prop_assert!(!is_allowed || next == at(now));
+                if !is_allowed && next < Instant::FAR_FUTURE {
+                    prop_assert!(bucket.has_token(next) && !bucket.has_token(next.sub_ns(1)));
+                }
                 prop_assert_eq!(bucket.take(at(now)), is_allowed);
                 prop_assert_eq!(u128::from(bucket.level), level);
             }

@@ -100,8 +100,8 @@ pub use output::{Ports, SendError, datagram_packet};
 pub use settings::{Architecture, Settings};
 pub use steering::{Handed, HandedFrame, Steering};
 pub use tcp::{
-    Interest, TcpCounts, TcpError, TcpId, TcpListenSettings, TcpListenerId, TcpReport, TcpSettings,
-    TcpSettingsError, TcpWoken,
+    Interest, SynRoom, TcpCounts, TcpError, TcpId, TcpListenSettings, TcpListenerId, TcpReport,
+    TcpSettings, TcpSettingsError, TcpWoken,
 };
 
 /// A network stack for one link. `B` is the memory of a received frame, such as a buffer that returns to its pool when

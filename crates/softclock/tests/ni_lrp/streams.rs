@@ -9,6 +9,12 @@ use std::thread::{self, JoinHandle};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use softclock::net::stack::{RingKind, RingReport};
 use softclock::net::{ListenOptions, TcpListener, TcpStream};
+use softclock_linux::link::{Link, PacketSocket};
+use softclock_net::checksum::Addresses;
+use softclock_net::ip::{Output, write_header};
+use softclock_net::link::{Header as LinkHeader, LinkAddress};
+use softclock_net::tcp::segment::{Flags, Header, Options, emit};
+use softclock_wire::packet::{IPV4, Offload, TCP};
 
 use super::*;
 
@@ -173,6 +179,96 @@ fn floods_displace_no_segment_of_another_port() {
             };
             assert!(peer.ip().is_ipv4());
             assert_eq!(ended(client).await, "5");
+        },
+    );
+}
+
+/// The frame of a SYN to a port of the stack, from an address of none.
+fn forged_syn(destination: LinkAddress, port: u16, number: u16) -> Vec<u8> {
+    let [high, low] = number.to_be_bytes();
+    let addresses = Addresses {
+        source: IpAddr::from([10, 79, high, low]),
+        destination: ours(port).ip(),
+    };
+    let header = Header {
+        source_port: 1024,
+        destination_port: port,
+        flags: Flags::SYN,
+        window: 1000,
+        ..Header::default()
+    };
+    let mut segment = Vec::new();
+    emit(
+        addresses,
+        &header,
+        &Options::default(),
+        |_| (),
+        &mut segment,
+    );
+    let link = LinkHeader {
+        destination,
+        source: LinkAddress([2, 0, 0, 0, 0, 1]),
+        ether_type: IPV4,
+    };
+    let output = Output {
+        addresses,
+        protocol: TCP,
+        hop_limit: 64,
+        traffic_class: 0,
+        identification: 0,
+        may_fragment: false,
+    };
+    let mut frame = link.to_bytes().to_vec();
+    write_header(&output, segment.len(), &mut frame);
+    frame.extend(segment);
+    frame
+}
+
+/// A flood of SYNs to a served port, most of which find no cookie, keeps no client out that was there before.
+#[test]
+fn forged_syns_leave_proven_peers_a_way() {
+    let lab = lab!();
+    lab.run(
+        |options| {
+            options.tcp.listen.half_open = 1;
+            options.tcp.listen.cookies_per_second = 1000;
+        },
+        async |stack| {
+            let listener = TcpListener::bind(ours(4001)).unwrap();
+            let connects = async || {
+                let client = at_peer(&lab, || {
+                    KernelStream::connect_timeout(&ours(4001), Duration::from_secs(10))
+                });
+                let accepted = softclock::timeout(Duration::from_secs(10), listener.accept()).await;
+                accepted.is_ok() && ended(client).await.is_ok()
+            };
+            assert!(connects().await, "before the flood");
+            let is_over = Arc::new(AtomicBool::new(false));
+            let flood = at_peer(&lab, {
+                let (is_over, to) = (is_over.clone(), stack.link_address());
+                move || {
+                    let socket = PacketSocket::open(&Link::named("peer").unwrap(), 1 << 20);
+                    let socket = socket.unwrap();
+                    let syns: Vec<_> = (0..u16::MAX).map(|n| forged_syn(to, 4001, n)).collect();
+                    for batch in syns.chunks(32).cycle() {
+                        let frames = batch.iter().map(|frame| (&frame[..], &Offload::NONE));
+                        // Those for which the link has no room are lost.
+                        let _ = socket.send(frames);
+                        thread::sleep(Duration::from_micros(100));
+                        if is_over.load(Ordering::Relaxed) {
+                            break;
+                        }
+                    }
+                }
+            });
+            let has_cookies = |report: &stack::StackReport| report.tcp.listeners.cookies_sent > 100;
+            until(&stack, has_cookies).await;
+            for attempt in 0..20 {
+                assert!(connects().await, "attempt {attempt}: {:?}", stack.report());
+            }
+            is_over.store(true, Ordering::Relaxed);
+            ended(flood).await;
+            assert!(ring_of(&stack, &listener).unwrap().discarded > 1000);
         },
     );
 }

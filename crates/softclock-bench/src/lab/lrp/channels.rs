@@ -64,6 +64,7 @@ impl Channels {
             streams: 0,
             stream_limit: 64,
             common_limit: 64,
+            peers: 0,
         };
         let channels = XdpChannels::open(&link, settings);
         let channels = channels.map_err(io::Error::other)?;

@@ -14,6 +14,7 @@ mod program;
 mod slot;
 
 use std::collections::VecDeque;
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::{fmt, io, mem};
@@ -80,6 +81,7 @@ use slot::{Slot, Slots};
 ///     streams: 0,
 ///     stream_limit: 64,
 ///     common_limit: 64,
+///     peers: 0,
 /// };
 /// let channels = XdpChannels::open(&Link::named("eth0")?, settings)?;
 /// let echo = EndpointKey { transport: Transport::Udp, address, port: 7 };
@@ -111,6 +113,8 @@ pub struct ChannelSettings {
     pub stream_limit: u32,
     /// The limit of each of the three other channels for frames of no endpoint.
     pub common_limit: u32,
+    /// The most peers that [`XdpChannels::prefer_peer`] names; there is room for one at least.
+    pub peers: u32,
 }
 
 impl XdpChannels {
@@ -199,7 +203,8 @@ impl XdpChannels {
 
     /// Adds a channel for the TCP segments to these endpoints as [`add`](Self::add) does, with the limit of
     /// [`ChannelSettings::stream_limit`]. Half of its room is kept from SYNs, so that a flood of them leaves the
-    /// connections of the same port the other half; [`XdpChannel::set_reserve`] changes this.
+    /// connections of the same port the other half; [`XdpChannel::set_reserve`] and
+    /// [`XdpChannel::set_preferred_reserve`] change this.
     ///
     /// # Errors
     /// Those of [`add`](Self::add).
@@ -207,7 +212,25 @@ impl XdpChannels {
         let limit = self.shared.settings.stream_limit;
         let channel = self.add_of(Class::Stream, keys, limit)?;
         channel.set_reserve(limit / 2);
+        channel.set_preferred_reserve(limit / 2);
         Ok(channel)
+    }
+
+    /// Prefers the SYNs of a peer: they have a reserve of their own ([`XdpChannel::set_preferred_reserve`]). A peer is an
+    /// address of IPv4, or the /64 of an address of IPv6. A system call.
+    ///
+    /// # Errors
+    /// `AlreadyExists` for a peer that is preferred; `ArgumentListTooLong` (E2BIG) beyond [`ChannelSettings::peers`].
+    pub fn prefer_peer(&self, peer: IpAddr) -> io::Result<()> {
+        self.shared.maps.peers.insert(&key::peer_key(peer), 0)
+    }
+
+    /// Undoes [`prefer_peer`](Self::prefer_peer). A system call.
+    ///
+    /// # Errors
+    /// `NotFound` for a peer that is not preferred.
+    pub fn forget_peer(&self, peer: IpAddr) -> io::Result<()> {
+        self.shared.maps.peers.remove(&key::peer_key(peer))
     }
 
     fn add_of(&self, class: Class, keys: &[EndpointKey], limit: u32) -> io::Result<XdpChannel> {
@@ -355,7 +378,7 @@ impl Shared {
         let channels = settings.channels.checked_add(settings.streams);
         let maps = channels
             .ok_or_else(|| io::ErrorKind::InvalidInput.into())
-            .and_then(Maps::new)
+            .and_then(|channels| Maps::new(channels, settings.peers))
             .map_err(failed(XdpStep::Program))?;
         let [waker, owner] = [(); 2].map(|()| socket.try_clone().map_err(failed(XdpStep::Socket)));
         let credits = Some(maps.credits.clone());

@@ -3,22 +3,26 @@
 use alloc::sync::Arc;
 use core::net::{IpAddr, SocketAddr};
 use core::ops::Deref;
+use core::time::Duration;
 
 use softclock_core::Instant;
 
-use super::glance::Glance;
+use super::glance::{Glance, source_of};
 use super::input::Parsed;
-use super::{TcpEndpoint, TcpId, TcpListenSettings, TcpListenerId, TcpWoken};
+use super::{SynRoom, TcpEndpoint, TcpId, TcpListenSettings, TcpListenerId, TcpWoken};
 use crate::channel::Channel;
 use crate::demux::{InUse, Transport};
 use crate::drops::DropReason;
-use crate::due::Window;
+use crate::due::{Window, earliest};
+use crate::rate_limit::TokenBucket;
 use crate::stack::endpoint::Arrived;
 use crate::stack::input::check_source;
 use crate::stack::slots::SlotId;
-use crate::stack::{BindError, Stack};
+use crate::stack::{Architecture, BindError, Stack};
 use crate::tcp::connection::Connection;
-use crate::tcp::listen::{Handshake, ListenStats, Listener, Outcome, Shared};
+use crate::tcp::listen::{
+    Handshake, ListenStats, Listener, Outcome, PeerChange, ProvenPeers, Shared,
+};
 use crate::tcp::peer::Offer;
 use crate::tcp::segment::{Flags, Reply};
 use crate::tcp::settings::Settings;
@@ -32,8 +36,12 @@ pub(super) struct Listening<B> {
     /// The settings of its connections.
     connection: Arc<Settings>,
     syns: Channel<Arrived<B>>,
+    /// SYNs of proven peers that came while cookies were needed. Without need they wait with those of others.
+    proven_syns: Channel<Arrived<B>>,
     /// Segments that may complete handshakes.
     handshakes: Channel<Arrived<B>>,
+    /// The cookies that may be sent to proven peers, and to others.
+    cookies: Cookies,
     /// Whether it is in the list of listeners with something in their channels.
     is_busy: bool,
     /// Whether the owner waits for a connection.
@@ -45,13 +53,51 @@ pub(super) struct Listening<B> {
 impl<B: Deref<Target = [u8]>> Listening<B> {
     /// Whether [`process`](Stack::process) has work.
     fn has_work(&self, shared: &Shared, now: Instant) -> bool {
-        !self.handshakes.is_empty() || (!self.syns.is_empty() && !self.holds_syns(shared, now))
+        let has_syn = |channel: &Channel<_>, is_proven| {
+            !channel.is_empty() && !self.holds_syn(shared, now, is_proven)
+        };
+        !self.handshakes.is_empty()
+            || has_syn(&self.proven_syns, true)
+            || has_syn(&self.syns, false)
     }
 
-    /// Whether SYNs stay in their channel: the backlog is full, or cookies would be needed and the listener is
-    /// unattended.
-    fn holds_syns(&self, shared: &Shared, now: Instant) -> bool {
-        self.listener.is_full() || (!self.is_attended(now) && self.listener.needs_cookies(shared))
+    /// Takes the SYN out that is to be processed next. Those of proven peers go first.
+    fn pop_syn(&mut self, shared: &Shared, now: Instant) -> Option<Arrived<B>> {
+        if !self.proven_syns.is_empty() && self.admits_syn(shared, now, true) {
+            return self.proven_syns.pop();
+        }
+        if self.syns.is_empty() || !self.admits_syn(shared, now, false) {
+            return None;
+        }
+        self.syns.pop()
+    }
+
+    /// Whether a SYN may be processed now. Takes one of the cookies that may be sent, if it needs one.
+    fn admits_syn(&mut self, shared: &Shared, now: Instant, is_proven: bool) -> bool {
+        if self.holds_syn(shared, now, is_proven) {
+            return false;
+        }
+        !self.listener.needs_cookies(shared) || self.cookies.of_mut(is_proven).take(now)
+    }
+
+    /// Whether a SYN stays in its channel: the backlog is full, or a cookie would be needed, and the listener is
+    /// unattended or has sent as many as it may.
+    fn holds_syn(&self, shared: &Shared, now: Instant, is_proven: bool) -> bool {
+        let has_cookie = || self.is_attended(now) && self.cookies.of(is_proven).has_token(now);
+        self.listener.is_full() || (self.listener.needs_cookies(shared) && !has_cookie())
+    }
+
+    /// The time of the next look at SYNs that wait since as many cookies were sent as may be.
+    fn next_cookie(&self, now: Instant) -> Option<Instant> {
+        // Then they wait for a call of the owner.
+        if self.listener.is_full() || !self.is_attended(now) {
+            return None;
+        }
+        let of = |syns: &Channel<_>, is_proven| {
+            (!syns.is_empty()).then(|| self.cookies.of(is_proven).next_token(now))
+        };
+        let next = earliest([of(&self.proven_syns, true), of(&self.syns, false)])?;
+        Some(next.max(now + COOKIE_PAUSE))
     }
 
     /// Whether the owner waits for a connection, or has accepted one lately.
@@ -101,7 +147,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             offer: listen.offer,
             connection,
             syns: Channel::new(self.settings.tcp.syn_channel),
+            proven_syns: Channel::new(self.settings.tcp.syn_channel),
             handshakes: Channel::new(self.settings.tcp.handshake_channel),
+            cookies: Cookies::new(listen.cookies_per_second),
             is_busy: false,
             waits: false,
             attended: None,
@@ -151,8 +199,16 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return;
         };
         self.table.unbind(Transport::Tcp, listening.local);
-        while listening.syns.pop().is_some() || listening.handshakes.pop().is_some() {
-            self.drops.count(DropReason::Closed);
+        let Listening {
+            syns,
+            proven_syns,
+            handshakes,
+            ..
+        } = &mut listening;
+        for channel in [syns, proven_syns, handshakes] {
+            while channel.pop().is_some() {
+                self.drops.count(DropReason::Closed);
+            }
         }
         while let Some(connection) = listening.listener.accept() {
             if let Some(endpoint) = self.tcp.connections.get_mut(connection) {
@@ -179,20 +235,46 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Some(self.tcp.listeners.get(id.0)?.listener.stats())
     }
 
-    /// Whether a listener has no room for SYNs that wait, such as while its owner does not accept. Only
-    /// [`process`](Self::process) makes room, so ask again after each call of it.
-    pub fn tcp_is_behind(&self, id: TcpListenerId) -> bool {
-        let listening = self.tcp.listeners.get(id.0);
-        listening.is_some_and(|listening| !listening.syns.has_room(1))
+    /// The SYNs that a listener has room for, where that is little, such as while its owner does not accept. A network
+    /// interface that demultiplexes discards further ones. Only [`process`](Self::process) makes room, so ask again
+    /// after each call of it.
+    pub fn tcp_syn_room(&self, id: TcpListenerId) -> SynRoom {
+        let Some(listening) = self.tcp.listeners.get(id.0) else {
+            return SynRoom::default();
+        };
+        SynRoom {
+            of_proven: scarce_room(match listening.listener.needs_cookies(&self.tcp.shared) {
+                true => &listening.proven_syns,
+                false => &listening.syns,
+            }),
+            of_others: scarce_room(&listening.syns),
+        }
     }
 
-    /// Whether an eager demultiplexer discards a segment to a listener, since its owner does not accept.
-    pub(super) fn listener_discards(&self, now: Instant, id: SlotId, frame: &Arrived<B>) -> bool {
-        let Some(listening) = self.tcp.listeners.get(id) else {
+    /// Whether an eager demultiplexer discards a segment to a listener, which would have to wait.
+    pub(super) fn listener_discards(
+        &mut self,
+        now: Instant,
+        id: SlotId,
+        frame: &Arrived<B>,
+    ) -> bool {
+        let Some(listening) = self.tcp.listeners.get_mut(id) else {
             return false;
         };
-        listening.listener.is_full()
-            || (listening.holds_syns(&self.tcp.shared, now) && is_syn(frame.memory.bytes()))
+        let bytes = frame.memory.bytes();
+        if !is_syn(bytes) {
+            return listening.listener.is_full();
+        }
+        let is_proven = is_proven(&self.tcp.proven, bytes);
+        !listening.admits_syn(&self.tcp.shared, now, is_proven)
+    }
+
+    /// Takes the next change of the peers whose SYNs go before those of others
+    /// ([`SharedSettings::proven_peers`](crate::tcp::listen::SharedSettings::proven_peers)), for a program on the
+    /// network interface that demultiplexes: there are none but with [`Architecture::NiLrp`]. While 1024 changes have
+    /// not been taken, no other peer is proven.
+    pub fn tcp_next_peer_change(&mut self) -> Option<PeerChange> {
+        self.tcp.proven_changes.pop_front()
     }
 
     /// Puts a segment into one of the channels of a listener.
@@ -201,11 +283,17 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.drops.count(DropReason::Closed);
             return;
         };
-        let bytes = frame.memory.bytes().len();
-        let channel = match is_syn(frame.memory.bytes()) {
-            true => &mut listening.syns,
-            false => &mut listening.handshakes,
+        let bytes = frame.memory.bytes();
+        let channel = if !is_syn(bytes) {
+            &mut listening.handshakes
+        } else if listening.listener.needs_cookies(&self.tcp.shared)
+            && is_proven(&self.tcp.proven, bytes)
+        {
+            &mut listening.proven_syns
+        } else {
+            &mut listening.syns
         };
+        let bytes = bytes.len();
         if channel.push(frame, bytes).is_err() {
             self.drops.count(DropReason::ChannelFull);
             self.tcp.tally.counts.handshakes_discarded += 1;
@@ -214,33 +302,51 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     fn mark_listener_busy(&mut self, id: SlotId) {
-        if let Some(listening) = self.tcp.listeners.get_mut(id)
-            && !listening.is_busy
-            && listening.has_work(&self.tcp.shared, self.tcp.latest)
-        {
+        let (shared, now) = (&self.tcp.shared, self.tcp.latest);
+        let listening = self.tcp.listeners.get_mut(id);
+        let Some(listening) = listening.filter(|listening| !listening.is_busy) else {
+            return;
+        };
+        if listening.has_work(shared, now) {
             listening.is_busy = true;
             self.tcp.busy.push_back(id);
+        } else {
+            self.await_cookie(id);
+        }
+    }
+
+    /// Sets the timer of listeners for SYNs that wait for cookies.
+    fn await_cookie(&mut self, id: SlotId) {
+        let listening = self.tcp.listeners.get(id);
+        let next = listening.and_then(|listening| listening.next_cookie(self.tcp.latest));
+        if let Some(next) = next {
+            self.tcp.listeners_due = self.tcp.listeners_due.and(Window {
+                earliest: next,
+                latest: next,
+            });
         }
     }
 
     /// Processes one segment of the next listener that has some. Handshakes go before new SYNs, so that a flood of SYNs
     /// does not hold them up.
     pub(super) fn listeners_process_one(&mut self, now: Instant) -> bool {
+        // The time by which they were listed.
+        let latest = self.tcp.latest;
         while let Some(id) = self.tcp.busy.pop_front() {
             let Some(listening) = self.tcp.listeners.get_mut(id) else {
                 continue;
             };
             listening.is_busy = false;
-            let frame = match listening.handshakes.pop() {
-                None if listening.holds_syns(&self.tcp.shared, now) => None,
-                None => listening.syns.pop(),
-                frame => frame,
+            let handshake = listening.handshakes.pop();
+            let frame = handshake.or_else(|| listening.pop_syn(&self.tcp.shared, latest));
+            let Some(frame) = frame else {
+                // Another listener has taken the last place for half-open connections.
+                self.await_cookie(id);
+                continue;
             };
-            if let Some(frame) = frame {
-                self.listener_on_frame(now, id, frame);
-                self.mark_listener_busy(id);
-                return true;
-            }
+            self.listener_on_frame(now, id, frame);
+            self.mark_listener_busy(id);
+            return true;
         }
         false
     }
@@ -367,8 +473,21 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             let woken = TcpWoken::Listener(TcpListenerId(id));
             self.tcp.woken.push_back(woken);
         }
+        self.prove(now, handshake.flow.remote.0);
         self.tcp_on_parsed(now, connection, parsed, frame);
         self.tcp_settle(now, connection);
+    }
+
+    /// Notes that a peer has completed a handshake.
+    fn prove(&mut self, now: Instant, peer: IpAddr) {
+        let changes = &mut self.tcp.proven_changes;
+        // The caller must learn of each change.
+        if changes.len() < MOST_CHANGES
+            && let Some(change) = self.tcp.proven.insert(now, peer)
+            && self.settings.architecture == Architecture::NiLrp
+        {
+            changes.push_back(change);
+        }
     }
 
     /// Sends a segment that answers one without connection. Resets are limited.
@@ -406,6 +525,60 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 }
+
+/// Whether a frame is of a peer that has completed a handshake.
+fn is_proven(peers: &ProvenPeers, frame: &[u8]) -> bool {
+    source_of(frame).is_some_and(|source| peers.contains(source))
+}
+
+/// The packets that a channel has room for, if it is more than half full.
+fn scarce_room<T>(channel: &Channel<T>) -> Option<usize> {
+    let most = channel.limits().packets;
+    let room = match channel.has_room(1) {
+        true => most - channel.len(),
+        false => 0,
+    };
+    (room < most.div_ceil(2)).then_some(room)
+}
+
+/// The limits on the cookies of a listener, each with the same rate.
+struct Cookies {
+    to_proven: TokenBucket,
+    to_others: TokenBucket,
+}
+
+impl Cookies {
+    fn new(per_second: u32) -> Self {
+        let bucket = TokenBucket::new(per_second.max(1), (per_second / COOKIE_BURSTS).max(1));
+        Self {
+            to_proven: bucket.clone(),
+            to_others: bucket,
+        }
+    }
+
+    const fn of(&self, is_proven: bool) -> &TokenBucket {
+        match is_proven {
+            true => &self.to_proven,
+            false => &self.to_others,
+        }
+    }
+
+    const fn of_mut(&mut self, is_proven: bool) -> &mut TokenBucket {
+        match is_proven {
+            true => &mut self.to_proven,
+            false => &mut self.to_others,
+        }
+    }
+}
+
+/// The least time between two looks at SYNs that wait for cookies, so that one wake-up serves several of them.
+const COOKIE_PAUSE: Duration = Duration::from_millis(1);
+
+/// The most changes of proven peers that wait for the caller. Meanwhile no other peer is proven.
+const MOST_CHANGES: usize = 1024;
+
+/// The bursts of cookies in a second: after a pause, a listener may send those of 10 ms at once.
+const COOKIE_BURSTS: u32 = 100;
 
 /// Whether a frame is a SYN that opens a connection.
 fn is_syn(frame: &[u8]) -> bool {

@@ -96,6 +96,11 @@ impl TcpSettings {
             )?;
         }
         require(
+            self.shared.proven_peers <= MOST_PROVEN,
+            "shared.proven_peers",
+            "at most 1 048 576",
+        )?;
+        require(
             self.memory >= self.least_memory,
             "memory",
             "at least least_memory, what each connection may hold",
@@ -119,6 +124,11 @@ impl TcpSettings {
 fn check_listen(settings: &ListenSettings) -> Result<(), TcpSettingsError> {
     require(settings.half_open > 0, "listen.half_open", "at least 1")?;
     require(settings.backlog > 0, "listen.backlog", "at least 1")?;
+    require(
+        settings.cookies_per_second > 0,
+        "listen.cookies_per_second",
+        "at least 1: listen.cookies turns cookies off",
+    )?;
     require(settings.retries <= 8, "listen.retries", "at most 8")?;
     within(
         settings.initial_timeout,
@@ -294,6 +304,9 @@ const LEAST_MSS: u16 = 48;
 
 const LEAST_CHANNEL: usize = 2048;
 
+/// With NI-LRP each has an entry in a map of BPF, 85 bytes of the kernel's memory.
+const MOST_PROVEN: usize = 1 << 20;
+
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -312,7 +325,15 @@ mod tests {
     #[test]
     fn values_out_of_their_ranges_are_refused() {
         let seconds = Duration::from_secs;
-        let changes: [(Change, &str); 12] = [
+        let changes: [(Change, &str); 14] = [
+            (
+                |all| all.listen.cookies_per_second = 0,
+                "listen.cookies_per_second",
+            ),
+            (
+                |all| all.shared.proven_peers = 1 << 30,
+                "shared.proven_peers",
+            ),
             (|all| all.most_connections = 0, "most_connections"),
             (|all| all.channel.bytes = 2047, "channel.bytes"),
             (

@@ -1,5 +1,7 @@
 //! A look at the header of a segment before it is processed.
 
+use core::net::IpAddr;
+
 use softclock_wire::packet::TCP;
 
 use crate::ip;
@@ -50,6 +52,16 @@ impl Glance {
             acknowledgment: Seq(number(8)?),
             length: bytes.len().saturating_sub(header_bytes) as u32,
         })
+    }
+}
+
+/// The source of a frame, which the demultiplexer has classified as a segment of TCP.
+pub(super) fn source_of(frame: &[u8]) -> Option<IpAddr> {
+    let packet = frame.get(LinkHeader::BYTES..)?;
+    match packet.first()? >> 4 {
+        4 => Some(IpAddr::from(*packet.get(12..)?.first_chunk::<4>()?)),
+        6 => Some(IpAddr::from(*packet.get(8..)?.first_chunk::<16>()?)),
+        _ => None,
     }
 }
 

@@ -60,7 +60,7 @@ use crate::demux::HashKey;
 use crate::due::Window;
 use crate::rate_limit::TokenBucket;
 use crate::tcp::connection::{Connection, Error};
-use crate::tcp::listen::{Shared, TimestampUnit};
+use crate::tcp::listen::{PeerChange, ProvenPeers, Shared, TimestampUnit};
 use crate::tcp::send::ClockUnit;
 use crate::tcp::seq::Seq;
 use crate::tcp::settings::Settings;
@@ -99,6 +99,17 @@ pub enum TcpWoken {
     Listener(TcpListenerId),
 }
 
+/// The room of a listener for SYNs that wait: see [`Stack::tcp_syn_room`](super::Stack::tcp_syn_room). `None` stands for
+/// half of a channel, or more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[non_exhaustive]
+pub struct SynRoom {
+    /// For those of [proven](crate::tcp::listen::SharedSettings::proven_peers) peers.
+    pub of_proven: Option<usize>,
+    /// For those of other peers.
+    pub of_others: Option<usize>,
+}
+
 /// Why a read or a write does not succeed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -118,6 +129,10 @@ pub(super) struct Tcp<B> {
     connections: Slots<TcpEndpoint<B>>,
     listeners: Slots<Listening<B>>,
     shared: Shared,
+    /// The peers whose SYNs go before those of others.
+    proven: ProvenPeers,
+    /// The changes of them that the caller has not taken.
+    proven_changes: VecDeque<PeerChange>,
     time_wait: TimeWaitTable,
     /// The storage of channels that are empty, for others.
     spare: SpareChannels<B>,
@@ -230,6 +245,7 @@ impl Owner {
 impl<B: Deref<Target = [u8]>> Tcp<B> {
     pub(super) fn new(settings: &TcpSettings, key: HashKey) -> Self {
         let key = HashKey([key.mac(b"tcp"), key.mac(b"TCP")]);
+        let proven_key = HashKey([key.mac(b"proven"), key.mac(b"PROVEN")]);
         let mut shared_settings = settings.shared;
         shared_settings.timestamps = match settings.connection.send.clock {
             ClockUnit::Milliseconds => TimestampUnit::Millisecond,
@@ -241,6 +257,8 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
             connections: Slots::new(),
             listeners: Slots::new(),
             time_wait: TimeWaitTable::new(settings.time_wait, &shared),
+            proven: ProvenPeers::new(settings.shared.proven_peers, proven_key),
+            proven_changes: VecDeque::new(),
             shared,
             spare: SpareChannels::new(),
             old: Channel::new(settings.time_wait_channel),

@@ -10,6 +10,7 @@ mod by_cookie;
 mod cookies;
 mod isn;
 mod outcome;
+mod proven;
 mod settings;
 mod shared;
 mod syn_queue;
@@ -28,6 +29,7 @@ use super::seq::Seq;
 use accept_queue::AcceptQueue;
 pub use isn::{FlowSecrets, TimestampUnit};
 pub use outcome::{Handshake, ListenStats, Outcome};
+pub use proven::{PeerChange, ProvenPeers};
 pub use settings::{CookieUse, ListenSettings, SharedSettings};
 pub use shared::Shared;
 use syn_queue::{Expired, HalfOpen, SynQueue};
@@ -297,9 +299,14 @@ impl<T: PartialEq> Listener<T> {
         self.complete.is_full()
     }
 
-    /// Whether the next SYN is answered by a cookie since there are as many half-open connections as the settings allow.
+    /// Whether the next SYN is answered by a cookie: always, or since there are as many half-open connections as the
+    /// settings allow.
     pub fn needs_cookies(&self, shared: &Shared) -> bool {
-        self.settings.cookies == CookieUse::WhenFull && self.is_half_open_full(shared)
+        match self.settings.cookies {
+            CookieUse::Always => true,
+            CookieUse::WhenFull => self.is_half_open_full(shared),
+            CookieUse::Never => false,
+        }
     }
 
     fn is_half_open_full(&self, shared: &Shared) -> bool {

@@ -18,8 +18,13 @@ pub struct ListenSettings {
     pub half_open: usize,
     /// When SYN cookies are used. The default is when there are too many half-open connections.
     pub cookies: CookieUse,
+    /// The most SYNs in a second that are answered by cookies, and as many of proven peers
+    /// ([`SharedSettings::proven_peers`]). Further ones wait in their channel, and are discarded early when that is
+    /// full. A [stack](crate::stack::Stack) sees to it, unless it is eager without early discard. The default is 20 000,
+    /// which take a twentieth of a processor.
+    pub cookies_per_second: u32,
     /// The time after which a listener counts as unattended, if its owner neither accepts nor waits for a connection.
-    /// An unattended listener sends no cookies when there are too many half-open connections: SYNs wait in their
+    /// An unattended listener sends no cookies when they are needed: SYNs wait in their
     /// channel until the owner accepts again, and are discarded early when that is full (LRP, section 3.4). The
     /// default is 1 s.
     pub unattended: Duration,
@@ -51,6 +56,7 @@ impl Default for ListenSettings {
             backlog: 4096,
             half_open: 1024,
             cookies: CookieUse::WhenFull,
+            cookies_per_second: 20_000,
             unattended: Duration::from_secs(1),
             initial_timeout: Duration::from_secs(1),
             retries: 5,
@@ -83,6 +89,11 @@ pub enum CookieUse {
 pub struct SharedSettings {
     /// The most half-open connections of all listeners. The default is 65 536, which take 6 MB.
     pub half_open: usize,
+    /// The most hosts that count as proven, since they have completed a handshake: when SYN cookies are needed, their
+    /// SYNs go before those of others, which may be forged. An address of IPv4 is a host, and a /64 of IPv6. The default
+    /// is 4096, which take 68 KiB, and a third of a MiB of the kernel's memory where the network interface
+    /// demultiplexes.
+    pub proven_peers: usize,
     /// The limits on challenge ACKs.
     pub challenges: ChallengeSettings,
     /// The unit of the clock of time stamps.
@@ -93,6 +104,7 @@ impl Default for SharedSettings {
     fn default() -> Self {
         Self {
             half_open: 65_536,
+            proven_peers: 4096,
             challenges: ChallengeSettings::default(),
             timestamps: TimestampUnit::default(),
         }

@@ -11,7 +11,7 @@ use std::{io, mem};
 use softclock_core::{Clock, Instant};
 use softclock_linux::link::{Chunk, LongFrames, Pool, Received, Refused, XdpChannel, XdpChannels};
 use softclock_net::routes::Routes;
-use softclock_net::stack::{Ring, TcpListenerId};
+use softclock_net::stack::{Ring, SynRoom, TcpListenerId};
 
 use super::queues::all;
 use super::ring::RingChannel;
@@ -276,13 +276,17 @@ impl ListenerRing {
         while receive().is_ok() {}
     }
 
-    /// Lets the program discard all SYNs while the listener is behind, else those for which half of the room is taken.
-    pub(super) fn set_behind(&self, is_behind: bool) {
+    /// Lets the program discard SYNs beyond those that the listener has room for, or those for which half of the ring's
+    /// room is taken.
+    pub(super) fn limit_syns(&self, room: SynRoom) {
         let channel = self.ring().channel();
-        channel.set_reserve(match is_behind {
-            true => channel.limit(),
-            false => channel.limit() / 2,
-        });
+        let (limit, half) = (channel.limit(), channel.limit() / 2);
+        let reserve = |room: Option<usize>| match room {
+            Some(room) if room < half as usize => limit - room as u32,
+            _ => half,
+        };
+        channel.set_preferred_reserve(reserve(room.of_proven));
+        channel.set_reserve(reserve(room.of_others));
     }
 }
 

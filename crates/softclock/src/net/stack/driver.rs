@@ -226,6 +226,7 @@ impl Driver {
         }
         drop(stack);
         self.limit_syns();
+        self.pass_peer_changes();
         self.serve_host(cx, now);
         self.hand_over();
         self.flush();

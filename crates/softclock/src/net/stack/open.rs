@@ -194,6 +194,7 @@ fn open_channels(link: &Link, options: &StackOptions) -> Result<Opened, DeviceEr
         // A channel that is shorter than a window makes losses of its own.
         stream_limit: ring_limit(options.tcp.channel.packets),
         common_limit: COMMON_LIMIT,
+        peers: options.tcp.shared.proven_peers as u32,
     };
     let failed = |failure| DeviceError {
         interface: link.name().into(),

@@ -6,7 +6,7 @@ use std::{fmt, io, mem};
 
 use super::super::chunks::Chunk;
 use super::super::lock;
-use super::credits::Counts;
+use super::credits::{Counts, Peers};
 use super::slot::Slot;
 use super::{EndpointKey, Shared};
 use crate::link::{Received, Refused};
@@ -30,7 +30,8 @@ impl XdpChannel {
         let credits = &shared.maps.credits;
         let before = slot.begin();
         // The slot may have had a channel with another before.
-        credits.reserve(slot.account, 0);
+        credits.reserve(slot.account, Peers::Preferred, 0);
+        credits.reserve(slot.account, Peers::Others, 0);
         credits.grant(slot.account, limit.into());
         Self {
             keys: Mutex::default(),
@@ -108,11 +109,16 @@ impl XdpChannel {
         end.since(self.before)
     }
 
-    /// Keeps room for this number of frames that are not SYNs: the program discards a SYN, a segment that opens a
-    /// connection, unless the channel has room for more frames. With [`limit`](Self::limit) it discards all of them.
-    /// Writes memory.
+    /// Keeps room for this number of frames from the SYNs of peers that are not
+    /// [preferred](super::XdpChannels::prefer_peer): the program discards such a SYN, a segment that opens a connection,
+    /// unless the channel has room for more frames. With [`limit`](Self::limit) it discards all of them. Writes memory.
     pub fn set_reserve(&self, frames: u32) {
-        (self.shared.maps.credits).reserve(self.slot.account, frames);
+        (self.shared.maps.credits).reserve(self.slot.account, Peers::Others, frames);
+    }
+
+    /// Like [`set_reserve`](Self::set_reserve), for the SYNs of preferred peers.
+    pub fn set_preferred_reserve(&self, frames: u32) {
+        (self.shared.maps.credits).reserve(self.slot.account, Peers::Preferred, frames);
     }
 
     /// The most frames that wait in the channel or are held.

@@ -12,7 +12,7 @@ use crate::bpf::SharedArray;
 ///
 /// The program takes a credit for each frame that it puts into a channel, and discards a frame that finds none. This
 /// process gives the credit back with the frame's chunk. Credits are added and subtracted, never set, so neither side
-/// loses a change of the other. The reserve is set, and by this process only.
+/// loses a change of the other. The reserves are set, and by this process only.
 #[derive(Debug)]
 pub(in super::super) struct Credits {
     array: SharedArray,
@@ -35,11 +35,11 @@ impl Credits {
         self.array.entry(account.0)[CREDITS].fetch_add(credits as u64, Relaxed);
     }
 
-    /// Keeps this number of credits from SYNs.
-    pub(super) fn reserve(&self, account: Account, credits: u32) {
+    /// Keeps this number of credits from SYNs of these peers.
+    pub(super) fn reserve(&self, account: Account, from: Peers, credits: u32) {
         // Negative, since the program adds it.
         let reserve = (-i64::from(credits)) as u64;
-        let entry = &self.array.entry(account.0)[RESERVE];
+        let entry = &self.array.entry(account.0)[from.reserve()];
         // The program writes to the same cache line.
         if entry.load(Relaxed) != reserve {
             entry.store(reserve, Relaxed);
@@ -108,5 +108,20 @@ impl AsFd for Credits {
 pub(super) const CREDITS: usize = 0;
 pub(super) const DELIVERED: usize = 1;
 pub(super) const DISCARDED: usize = 2;
-/// The credits that SYNs leave to other segments, negative.
-pub(super) const RESERVE: usize = 3;
+
+/// The senders of SYNs, by whether they are preferred.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Peers {
+    Preferred,
+    Others,
+}
+
+impl Peers {
+    /// The word of the credits that their SYNs leave to other segments, negative.
+    pub(super) const fn reserve(self) -> usize {
+        match self {
+            Self::Others => 3,
+            Self::Preferred => 4,
+        }
+    }
+}

@@ -1,4 +1,4 @@
-//! The endpoints by which the program finds a channel.
+//! The endpoints by which the program finds a channel, and the peers whose SYNs it prefers.
 
 use std::net::IpAddr;
 
@@ -44,6 +44,34 @@ impl EndpointKey {
         key
     }
 }
+
+/// The key of a peer in the program's map: an address of IPv4, or a /64 of IPv6, as the program writes it to its stack.
+///
+/// ```c
+/// struct peer { u8 network[8]; u32 version; };
+/// ```
+///
+/// The network is in network order, of IPv4 with zeros behind it.
+pub(super) fn peer_key(address: IpAddr) -> [u8; PEER_BYTES] {
+    let mut key = [0; PEER_BYTES];
+    let (network, version) = key.split_at_mut(PEER_VERSION);
+    let number: u32 = match address {
+        IpAddr::V4(v4) => {
+            network[..4].copy_from_slice(&v4.octets());
+            4
+        }
+        IpAddr::V6(v6) => {
+            network.copy_from_slice(&v6.octets()[..8]);
+            6
+        }
+    };
+    version.copy_from_slice(&number.to_ne_bytes());
+    key
+}
+
+/// The length of the key of a peer, and the offset of its version.
+pub(super) const PEER_BYTES: usize = 12;
+pub(super) const PEER_VERSION: usize = 8;
 
 /// The offsets of the fields behind the address.
 pub(super) const PORT: usize = 16;

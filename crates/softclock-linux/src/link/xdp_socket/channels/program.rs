@@ -13,7 +13,7 @@ use super::super::program::{
     CONTEXT, CONTEXT_DATA, CONTEXT_DATA_END, CONTEXT_QUEUE, REDIRECT_MAP, XDP_DROP, XDP_PASS,
     append_stamp,
 };
-use super::credits::{CREDITS, Credits, DELIVERED, DISCARDED, RESERVE};
+use super::credits::{CREDITS, Credits, DELIVERED, DISCARDED, Peers};
 use super::key::{self, EndpointKey};
 use super::{
     Account, COMMON_CHANNELS, CONTROL, FRAGMENTS, IndexMap, SEGMENTS, Slot, SocketMap, UNCLAIMED,
@@ -25,6 +25,8 @@ use crate::bpf::{Assembler, Instruction, Label, Program, ProgramKind};
 pub(super) struct Maps {
     /// The index of the channel of each endpoint.
     pub(super) keys: IndexMap<{ EndpointKey::BYTES }>,
+    /// The peers whose SYNs may take what is reserved for other segments.
+    pub(super) peers: IndexMap<{ key::PEER_BYTES }>,
     /// The credits and counters of each channel.
     pub(super) credits: Arc<Credits>,
     /// The socket of each channel.
@@ -32,13 +34,15 @@ pub(super) struct Maps {
 }
 
 impl Maps {
-    /// Creates empty maps for this number of channels of endpoints.
-    pub(super) fn new(channels: u32) -> io::Result<Self> {
+    /// Creates empty maps for this number of channels of endpoints, and this number of peers.
+    pub(super) fn new(channels: u32, peers: u32) -> io::Result<Self> {
         let accounts = channels.checked_add(COMMON_CHANNELS as u32);
         let accounts = accounts.ok_or(io::ErrorKind::InvalidInput)?;
         let keys = accounts.checked_mul(XdpChannels::MOST_KEYS as u32);
         Ok(Self {
             keys: IndexMap::new(keys.ok_or(io::ErrorKind::InvalidInput)?)?,
+            // The kernel refuses a map without room.
+            peers: IndexMap::new(peers.max(1))?,
             credits: Arc::new(Credits::new(accounts)?),
             sockets: SocketMap::new(accounts)?,
         })
@@ -64,9 +68,10 @@ pub(super) fn load(maps: &Maps, queue: u32, filter: &XdpFilter) -> io::Result<Pr
 /// if (context->rx_queue_index != queue || !filter(context))
 ///     return XDP_PASS;
 /// struct key key;
+/// struct peer peer; // The source.
 /// u32 index, *found;
 /// enum kind kind = OTHER;
-/// switch (read_key(context, &key, &kind)) {
+/// switch (read_key(context, &key, &peer, &kind)) {
 /// case IS_KEY:
 ///     found = bpf_map_lookup_elem(&keys, &key);
 ///     index = found ? *found : kind == SEGMENT ? SEGMENTS : UNCLAIMED;
@@ -78,8 +83,10 @@ pub(super) fn load(maps: &Maps, queue: u32, filter: &XdpFilter) -> io::Result<Pr
 /// if (!account)
 ///     return XDP_DROP;
 /// s64 left = account->credits;
-/// if (kind == SYN)
+/// if (kind == SYN && left + account->reserve > 0)
 ///     left += account->reserve;
+/// else if (kind == SYN)
+///     left = bpf_map_lookup_elem(&peers, &peer) ? left + account->preferred_reserve : 0;
 /// if (left <= 0) {
 ///     __sync_fetch_and_add(&account->discarded, 1);
 ///     return XDP_DROP;
@@ -143,8 +150,8 @@ fn instructions(maps: &Maps, queue: u32, filter: &XdpFilter) -> Vec<Instruction>
     program.finish()
 }
 
-/// Writes the key of a whole TCP segment or UDP datagram to the stack, and its kind to [`KIND`]; jumps with fragments
-/// to `fragment` and with other frames to `control`.
+/// Writes the keys of the endpoint and of the peer of a whole TCP segment or UDP datagram to the stack, and its kind to
+/// [`KIND`]; jumps with fragments to `fragment` and with other frames to `control`.
 fn append_key(program: &mut Assembler, control: Label, fragment: Label) {
     let [v6, has_port, complete] = [(); 3].map(|()| program.label());
     program.extend([
@@ -183,8 +190,8 @@ fn append_key(program: &mut Assembler, control: Label, fragment: Label) {
     program.place(complete);
 }
 
-/// Writes the address of a packet of IPv4 to the key, reads the protocol and the destination port, and moves [`DATA`]
-/// on by the length of the header.
+/// Writes the addresses of a packet of IPv4 to the keys, reads the protocol and the destination port, and moves
+/// [`DATA`] on by the length of the header.
 fn append_v4(program: &mut Assembler, control: Label, fragment: Label) {
     check_length(program, ETHERNET + 20, control);
     program.extend([
@@ -193,12 +200,16 @@ fn append_v4(program: &mut Assembler, control: Label, fragment: Label) {
     ]);
     program.jump(Instruction::skip_if_not_u32(VALUE, 0, 0), fragment);
     program.extend([
+        Instruction::load_u32(VALUE, DATA, ETHERNET + 12),
+        Instruction::store_u32(FRAME, PEER, VALUE),
         Instruction::load_u32(VALUE, DATA, ETHERNET + 16),
         Instruction::store_u32(FRAME, KEY, VALUE),
         Instruction::set(VALUE, 0),
+        Instruction::store_u32(FRAME, PEER + 4, VALUE),
         Instruction::store_u32(FRAME, KEY + 4, VALUE),
         Instruction::store_u64(FRAME, KEY + 8, VALUE),
         Instruction::set(VALUE, 4),
+        Instruction::store_u32(FRAME, PEER + key::PEER_VERSION as i16, VALUE),
         Instruction::store_u8(FRAME, KEY + key::VERSION as i16, VALUE),
         Instruction::load_u8(PROTOCOL, DATA, ETHERNET + 9),
         // The transport header begins behind the options: the first byte has the length of the header in words.
@@ -217,14 +228,21 @@ fn append_v6(program: &mut Assembler, control: Label, fragment: Label) {
     check_length(program, ETHERNET + 44, control);
     program.extend([Instruction::load_u8(PROTOCOL, DATA, ETHERNET + 6)]);
     program.jump(Instruction::skip_if(PROTOCOL, FRAGMENT, 0), fragment);
+    let copy = |from, to| {
+        [
+            Instruction::load_u32(VALUE, DATA, ETHERNET + from),
+            Instruction::store_u32(FRAME, to, VALUE),
+        ]
+    };
+    for word in (0..8).step_by(4) {
+        program.extend(copy(8 + word, PEER + word));
+    }
     for word in (0..16).step_by(4) {
-        program.extend([
-            Instruction::load_u32(VALUE, DATA, ETHERNET + 24 + word),
-            Instruction::store_u32(FRAME, KEY + word, VALUE),
-        ]);
+        program.extend(copy(24 + word, KEY + word));
     }
     program.extend([
         Instruction::set(VALUE, 6),
+        Instruction::store_u32(FRAME, PEER + key::PEER_VERSION as i16, VALUE),
         Instruction::store_u8(FRAME, KEY + key::VERSION as i16, VALUE),
         Instruction::add(DATA, 40),
         Instruction::load_u16(VALUE, DATA, ETHERNET + 2),
@@ -232,13 +250,20 @@ fn append_v6(program: &mut Assembler, control: Label, fragment: Label) {
 }
 
 /// Takes a credit of the channel with this [`INDEX`] and counts the frame; jumps to `dropped` if there is none, or none
-/// above the reserve for a SYN.
+/// above its reserve for a SYN.
 fn append_charge(program: &mut Assembler, maps: &Maps, dropped: Label) {
-    let [is_other, has_credit] = [(); 2].map(|()| program.label());
+    let [any, preferred, discard, deliver] = [(); 4].map(|()| program.label());
     let add = |word: usize, value| {
         [
             Instruction::set(1, value),
-            Instruction::atomic_add_u64(0, at(word), 1),
+            Instruction::atomic_add_u64(ACCOUNT, at(word), 1),
+        ]
+    };
+    let above_reserve = |of: Peers| {
+        [
+            Instruction::load_u64(1, ACCOUNT, at(CREDITS)),
+            Instruction::load_u64(2, ACCOUNT, at(of.reserve())),
+            Instruction::add_register(1, 2),
         ]
     };
     program.extend([Instruction::store_u32(FRAME, INDEX_ON_STACK, INDEX)]);
@@ -246,17 +271,25 @@ fn append_charge(program: &mut Assembler, maps: &Maps, dropped: Label) {
     append_lookup(program, INDEX_ON_STACK);
     // The index is always within the array, but the kernel's verifier does not know that.
     program.jump(Instruction::skip_if(0, 0, 0), dropped);
-    program.extend([Instruction::load_u64(1, 0, at(CREDITS))]);
-    program.jump(Instruction::skip_if_not(KIND, KIND_SYN, 0), is_other);
-    program.extend([
-        Instruction::load_u64(2, 0, at(RESERVE)),
-        Instruction::add_register(1, 2),
-    ]);
-    program.place(is_other);
-    program.jump(Instruction::skip_if_positive(1, 0), has_credit);
+    program.extend([Instruction::copy(ACCOUNT, 0)]);
+    program.jump(Instruction::skip_if_not(KIND, KIND_SYN, 0), any);
+    program.extend(above_reserve(Peers::Others));
+    program.jump(Instruction::skip_if_positive(1, 0), deliver);
+    program.extend(Instruction::load_map(1, maps.peers.as_fd()));
+    append_lookup(program, PEER);
+    program.jump(Instruction::skip_if_not(0, 0, 0), preferred);
+    program.jump(Instruction::skip(0), discard);
+    program.place(preferred);
+    program.extend(above_reserve(Peers::Preferred));
+    program.jump(Instruction::skip_if_positive(1, 0), deliver);
+    program.jump(Instruction::skip(0), discard);
+    program.place(any);
+    program.extend([Instruction::load_u64(1, ACCOUNT, at(CREDITS))]);
+    program.jump(Instruction::skip_if_positive(1, 0), deliver);
+    program.place(discard);
     program.extend(add(DISCARDED, 1));
     program.jump(Instruction::skip(0), dropped);
-    program.place(has_credit);
+    program.place(deliver);
     program.extend(add(CREDITS, -1));
     program.extend(add(DELIVERED, 1));
 }
@@ -275,11 +308,12 @@ const fn at(word: usize) -> i16 {
     8 * word as i16
 }
 
-/// The registers: the end of the stack, the index of the channel, which follows the protocol in its register, and the
-/// kind of the frame.
+/// The registers: the end of the stack, the index of the channel, which follows the protocol in its register, the kind of
+/// the frame, and the account of the channel.
 const FRAME: u8 = 10;
 const INDEX: u8 = PROTOCOL;
 const KIND: u8 = 8;
+const ACCOUNT: u8 = 9;
 
 /// The kinds of frames: a SYN opens a connection, so it has no ACK; a segment is any other of TCP.
 const KIND_OTHER: i32 = 0;
@@ -291,10 +325,12 @@ const FLAGS: i16 = 13;
 const SYN: i32 = 0x02;
 const ACK: i32 = 0x10;
 
-/// The offsets on the stack of an [`EndpointKey`], aligned for its words, and of an index.
+/// The offsets on the stack of the keys of a peer and of an endpoint, aligned for their words, and of an index.
+const PEER: i16 = -40;
 const KEY: i16 = -24;
 const INDEX_ON_STACK: i16 = -4;
 
+const _: () = assert!(PEER + key::PEER_BYTES as i16 <= KEY);
 const _: () = assert!(KEY + EndpointKey::BYTES as i16 <= INDEX_ON_STACK);
 
 /// The number of the fragment header of IPv6 (RFC 8200, 4.5).

@@ -80,6 +80,7 @@ fn settings(channels: u32) -> ChannelSettings {
         streams: 1,
         stream_limit: STREAM_LIMIT,
         common_limit: 64,
+        peers: 2,
     }
 }
 
@@ -335,6 +336,64 @@ fn syns_leave_room_for_other_segments() {
     assert_eq!(taken(&stream), Vec::from_iter(0..50));
     send(&tcp(9), syn, &endpoint, 0..LIMIT);
     assert_eq!(taken(&endpoint), Vec::from_iter(0..LIMIT));
+}
+
+/// SYNs of preferred peers take the room that is kept from those of others.
+#[test]
+fn peers_are_preferred_by_address_or_network() {
+    let setup = setup!(settings(1));
+    let channels = &setup.channels;
+    let v6 = EndpointKey {
+        transport: Transport::Tcp,
+        ..udp(OURS_V6, 7)
+    };
+    for (to, [same, other]) in [
+        (tcp(7), ["10.0.0.1", "10.0.0.2"]),
+        (v6, ["fdfd:fdfd:fdfd:fdfd::1", "fdfd:fdfd:fdfd:fdfc::1"]),
+    ] {
+        let channel = channels.add_stream(&[to]).unwrap();
+        channel.set_reserve(STREAM_LIMIT);
+        let [same, other] = [same, other].map(|address| address.parse().unwrap());
+        let flags = match to.address {
+            IpAddr::V4(_) => 14 + 20 + 13,
+            IpAddr::V6(_) => 14 + 40 + 13,
+        };
+        let is_taken = |number| {
+            let seen = channel.delivered() + channel.discarded();
+            let mut syn = frame(&to, number);
+            syn[flags] = 2;
+            let sent = setup.sender.send([(&syn[..], &Offload::NONE)]);
+            assert_eq!(sent.unwrap(), 1);
+            wait(|| (channel.delivered() + channel.discarded() > seen).then_some(()));
+            settle();
+            taken(&channel).contains(&number)
+        };
+        assert!(!is_taken(1));
+        channels.prefer_peer(other).unwrap();
+        assert!(!is_taken(2), "{other} is preferred");
+        channels.prefer_peer(same).unwrap();
+        assert!(is_taken(3));
+        let again = channels.prefer_peer(same).unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        let full = channels
+            .prefer_peer("10.0.0.3".parse().unwrap())
+            .unwrap_err();
+        assert_eq!(full.raw_os_error(), Some(libc::E2BIG));
+        // Their room is bounded, too: now by half, and by all for any frame.
+        setup.send_to(&to, &channel, 100..150);
+        assert!(!is_taken(4), "half is full");
+        channel.set_preferred_reserve(0);
+        assert!(is_taken(5));
+        setup.send_to(&to, &channel, 100..100 + STREAM_LIMIT);
+        assert!(!is_taken(6), "all is full");
+        channel.set_preferred_reserve(STREAM_LIMIT);
+        assert!(!is_taken(7));
+        channel.set_preferred_reserve(STREAM_LIMIT / 2);
+        assert!(is_taken(8));
+        channels.forget_peer(same).unwrap();
+        assert!(!is_taken(9));
+        channels.forget_peer(other).unwrap();
+    }
 }
 
 #[test]

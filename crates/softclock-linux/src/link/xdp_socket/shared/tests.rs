@@ -63,6 +63,7 @@ fn each_thread_receives_the_frames_of_its_channel() {
         streams: 0,
         stream_limit: LIMIT,
         common_limit: LIMIT,
+        peers: 0,
     };
     let channels = match XdpChannels::open(&link, settings) {
         Ok(channels) => channels,

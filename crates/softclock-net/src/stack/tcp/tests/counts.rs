@@ -159,7 +159,7 @@ fn a_listener_has_the_settings_of_its_stack_unless_it_is_given_others() {
 }
 
 #[test]
-fn a_listener_is_behind_while_its_owner_does_not_accept() {
+fn a_listener_has_little_room_while_its_owner_does_not_accept() {
     let mut pair = Pair::new(Architecture::NiLrp);
     let listener = pair.listen(1);
     let _first = pair.connect();
@@ -167,14 +167,17 @@ fn a_listener_is_behind_while_its_owner_does_not_accept() {
     let remote = "10.0.0.2:80".parse().unwrap();
     let mut flood = link::Answering::new(9, 2);
     for (number, frame) in (0..).zip(flood.syns(300, remote)) {
-        assert_eq!(pair.hosts[1].tcp_is_behind(listener), number >= 256);
+        let room = pair.hosts[1].tcp_syn_room(listener);
+        let left = 256_usize.saturating_sub(number);
+        assert_eq!(room.of_others, (left < 128).then_some(left));
         pair.hosts[1].on_frame(pair.now, pair.now, frame, Verify::Yes);
     }
     pair.hosts[1].process(pair.now, 1000);
-    assert!(pair.hosts[1].tcp_is_behind(listener));
+    let room = |pair: &Pair| pair.hosts[1].tcp_syn_room(listener);
+    assert_eq!(room(&pair).of_others, Some(0));
     pair.hosts[1].tcp_accept(pair.now, listener).unwrap();
     pair.hosts[1].process(pair.now, 1000);
-    assert!(!pair.hosts[1].tcp_is_behind(listener));
+    assert_eq!(room(&pair), SynRoom::default());
 }
 
 #[test]

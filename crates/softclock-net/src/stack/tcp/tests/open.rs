@@ -178,23 +178,11 @@ fn a_flood_of_syns_is_answered_by_cookies_and_leaves_clients_a_way() {
     settings.listen.get_or_insert_default().half_open = 16;
     let remote = "10.0.0.2:80".parse().unwrap();
     let listener = pair.hosts[1].tcp_listen(remote, settings).unwrap();
-    // SYNs whose senders never answer: the flood's hosts are not there.
-    let mut flood = host(9, |_| {});
-    for _ in 0..200 {
-        flood.tcp_connect(START, None, remote, None).unwrap();
-    }
-    let to_us = LinkAddress([2, 0, 0, 0, 0, 2]);
-    let mut frames = 0;
-    flood.on_timer(START);
-    while flood.next_frame().is_some() {}
-    let _ = to_us;
-    let mut link = link::Answering::new(9, 2);
-    for frame in link.syns(200, remote) {
+    // SYNs whose senders never answer.
+    for frame in link::Answering::new(9, 2).syns(200, remote) {
         pair.hosts[1].on_frame(pair.now, pair.now, frame, Verify::Yes);
-        frames += 1;
         pair.hosts[1].process(pair.now, 10);
     }
-    assert_eq!(frames, 200);
     let client = pair.connect();
     pair.run(ms(500));
     assert_eq!(pair.state(0, client), Some(State::Established));
@@ -211,21 +199,11 @@ fn a_flood_of_syns_is_answered_by_cookies_and_leaves_clients_a_way() {
 
 #[test]
 fn an_unattended_listener_sends_no_cookies() {
-    for architecture in [
-        Architecture::EarlyDemux,
-        Architecture::SoftLrp,
-        Architecture::NiLrp,
-    ] {
+    for architecture in LAZY_OR_EARLY {
         let mut pair = Pair::new(architecture);
-        let mut settings = TcpListenSettings::with_backlog(10);
-        settings.listen.get_or_insert_default().half_open = 16;
-        let remote = "10.0.0.2:80".parse().unwrap();
-        let listener = pair.hosts[1].tcp_listen(remote, settings).unwrap();
+        let listener = listen_with_cookies(&mut pair, 50_000);
         let flood = |pair: &mut Pair| {
-            for frame in link::Answering::new(9, 2).syns(400, remote) {
-                pair.hosts[1].on_frame(pair.now, pair.now, frame, Verify::Yes);
-                pair.hosts[1].process(pair.now, 10);
-            }
+            flood(pair);
             let stats = pair.hosts[1].tcp_listener_stats(listener).unwrap();
             let discarded = pair.hosts[1].tcp_counts().handshakes_discarded;
             (stats.cookies_sent, discarded)
@@ -254,6 +232,133 @@ fn an_unattended_listener_sends_no_cookies() {
         let (cookies, _) = flood(&mut pair);
         assert_eq!(cookies, sent + 1 + 400 - 16, "{architecture:?}");
     }
+}
+
+const LAZY_OR_EARLY: [Architecture; 3] = [
+    Architecture::EarlyDemux,
+    Architecture::SoftLrp,
+    Architecture::NiLrp,
+];
+
+/// A listener with 16 half-open connections, and so many cookies a second.
+fn listen_with_cookies(pair: &mut Pair, cookies_per_second: u32) -> TcpListenerId {
+    let mut settings = TcpListenSettings::with_backlog(10);
+    let listen = settings.listen.get_or_insert_default();
+    listen.half_open = 16;
+    listen.cookies_per_second = cookies_per_second;
+    let local = "10.0.0.2:80".parse().unwrap();
+    pair.hosts[1].tcp_listen(local, settings).unwrap()
+}
+
+/// Sends 400 SYNs, each of which is processed as far as it may be.
+fn flood(pair: &mut Pair) {
+    let remote = "10.0.0.2:80".parse().unwrap();
+    for frame in link::Answering::new(9, 2).syns(400, remote) {
+        pair.hosts[1].on_frame(pair.now, pair.now, frame, Verify::Yes);
+        pair.hosts[1].process(pair.now, 10);
+    }
+}
+
+#[test]
+fn cookies_are_limited_per_second() {
+    for architecture in LAZY_OR_EARLY {
+        let mut pair = Pair::new(architecture);
+        let listener = listen_with_cookies(&mut pair, 2000);
+        pair.hosts[1].tcp_wait_accept(listener);
+        flood(&mut pair);
+        let sent = |pair: &Pair| {
+            let stats = pair.hosts[1].tcp_listener_stats(listener).unwrap();
+            stats.cookies_sent
+        };
+        assert_eq!(sent(&pair), 20, "{architecture:?}: those of 10 ms");
+        // Without further frames a timer goes on with those that wait.
+        pair.run(ms(50));
+        let waiting = match architecture {
+            Architecture::EarlyDemux => 0,
+            _ => 100,
+        };
+        assert_eq!(sent(&pair), 20 + waiting, "{architecture:?}");
+        pair.run(ms(450));
+        let waiting = match architecture {
+            Architecture::EarlyDemux => 0,
+            _ => 256,
+        };
+        assert_eq!(sent(&pair), 20 + waiting, "{architecture:?}");
+        assert!(!pair.hosts[1].has_work());
+    }
+}
+
+#[test]
+fn a_proven_peer_goes_before_a_flood_of_syns() {
+    for (architecture, proven_peers) in LAZY_OR_EARLY
+        .into_iter()
+        .flat_map(|architecture| [0, 16].map(|proven_peers| (architecture, proven_peers)))
+    {
+        let mut pair = Pair::with(|_, settings| {
+            settings.architecture = architecture;
+            settings.tcp.shared.proven_peers = proven_peers;
+        });
+        let listener = listen_with_cookies(&mut pair, 1);
+        let open = |pair: &mut Pair| {
+            pair.hosts[1].tcp_wait_accept(listener);
+            let client = pair.connect();
+            pair.run(ms(500));
+            pair.hosts[1].tcp_accept(pair.now, listener);
+            pair.state(0, client) == Some(State::Established)
+        };
+        assert!(open(&mut pair), "before the flood");
+        let told = pair.hosts[1].tcp_next_peer_change();
+        let is_told = architecture == Architecture::NiLrp && proven_peers > 0;
+        let added = told.map(|change| change.added);
+        let expected = is_told.then(|| "10.0.0.1".parse().unwrap());
+        assert_eq!(added, expected, "{architecture:?}");
+        assert_eq!(pair.hosts[1].tcp_next_peer_change(), None);
+        flood(&mut pair);
+        assert_eq!(open(&mut pair), proven_peers > 0, "{architecture:?}");
+    }
+}
+
+#[test]
+fn proven_peers_over_ipv6_go_before_others_that_came_earlier() {
+    let mut pair = Pair::new(Architecture::SoftLrp);
+    let mut settings = TcpListenSettings::with_backlog(10);
+    let listen = settings.listen.get_or_insert_default();
+    listen.half_open = 1;
+    listen.cookies_per_second = 1;
+    let local = "[2001:db8::2]:80".parse().unwrap();
+    let listener = pair.hosts[1].tcp_listen(local, settings).unwrap();
+    pair.hosts[1].tcp_wait_accept(listener);
+    let open = |pair: &mut Pair| {
+        pair.hosts[0]
+            .tcp_connect(pair.now, None, local, None)
+            .unwrap()
+    };
+    let first = open(&mut pair);
+    pair.run(ms(500));
+    assert_eq!(pair.state(0, first), Some(State::Established));
+    // One is half open, one gets the only cookie, and the others wait.
+    let mut others = host(9, |_| {});
+    for _ in 0..5 {
+        others.tcp_connect(pair.now, None, local, None).unwrap();
+    }
+    let pass = |from: &mut Host, to: &mut Host, now| {
+        while let Some(frame) = from.next_link_frame() {
+            for frame in offload::on_the_wire(&frame, false) {
+                to.on_frame(now, now, frame, Verify::Yes);
+            }
+        }
+        to.process(now, 10);
+    };
+    let now = pair.now;
+    // The question for the link address, the answer, and the SYNs.
+    pass(&mut others, &mut pair.hosts[1], now);
+    pass(&mut pair.hosts[1], &mut others, now);
+    pass(&mut others, &mut pair.hosts[1], now);
+    let second = open(&mut pair);
+    pair.run(ms(100));
+    assert_eq!(pair.state(0, second), Some(State::Established));
+    pair.hosts[1].tcp_close_listener(pair.now, listener);
+    assert!(pair.hosts[1].drops().of(DropReason::Closed) >= 3);
 }
 
 #[test]

@@ -131,7 +131,7 @@ impl Driver {
         self.wake();
     }
 
-    /// Lets the XDP program discard the SYNs to listeners that have no room for them. If several threads listen at a
+    /// Lets the XDP program discard the SYNs that listeners have no room for. If several threads listen at a
     /// port, its ring has the SYNs of all of them, and another thread may have room.
     pub(super) fn limit_syns(&self) {
         let Some(channels) = self.interface.channels() else {
@@ -139,7 +139,24 @@ impl Driver {
         };
         let stack = self.stack.borrow();
         if stack.settings().steering.is_none() {
-            channels.for_listeners(|ring| ring.set_behind(stack.tcp_is_behind(ring.id)));
+            channels.for_listeners(|ring| ring.limit_syns(stack.tcp_syn_room(ring.id)));
+        }
+    }
+
+    /// Passes changes of the proven peers to the XDP program; only NI-LRP has one that prefers them. In threads that do
+    /// not have the device there is none, either: the ring of a port that several threads listen at discards no SYNs
+    /// but for want of room.
+    pub(super) fn pass_peer_changes(&self) {
+        let mut stack = self.stack.borrow_mut();
+        while let Some(change) = stack.tcp_next_peer_change() {
+            let Some(channels) = self.interface.channels() else {
+                continue;
+            };
+            // The program's map has as many places as the stack's, so neither fails.
+            if let Some(displaced) = change.displaced {
+                let _ = channels.all().forget_peer(displaced);
+            }
+            let _ = channels.all().prefer_peer(change.added);
         }
     }
 

@@ -6,7 +6,8 @@ use std::net::Ipv6Addr;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-use super::super::program;
+use super::super::credits::Peers;
+use super::super::{key, program};
 use super::*;
 use crate::bpf::Program;
 
@@ -21,7 +22,7 @@ struct Loaded {
 impl Loaded {
     fn new(queue: u32, filter: &XdpFilter) -> io::Result<Self> {
         let keys = keys();
-        let maps = Maps::new(keys.len() as u32)?;
+        let maps = Maps::new(keys.len() as u32, 1)?;
         let mut slots = Vec::new();
         for index in 0..indices_of(&keys).end {
             let (socket, arrived) = slot::prepare(1)?;
@@ -139,6 +140,14 @@ fn flags(frame: &[u8]) -> Option<u8> {
     flags.filter(|_| is_tcp)
 }
 
+/// The source of a frame to an endpoint.
+fn source(frame: &[u8]) -> IpAddr {
+    match frame[12..14] {
+        [8, 0] => IpAddr::from(*frame[26..].first_chunk::<4>().unwrap()),
+        _ => IpAddr::from(*frame[22..].first_chunk::<16>().unwrap()),
+    }
+}
+
 /// Whether a segment with these flags opens a connection.
 fn is_syn(flags: u8) -> bool {
     let (syn, ack) = (flags & 2 != 0, flags & 16 != 0);
@@ -224,11 +233,22 @@ fn the_program_reads_headers_as_this_test_does() {
         prop_assert_eq!(loaded.run(&frame), redirected);
         prop_assert_eq!(credits.left(account), 0);
         credits.grant(account, 1);
-        credits.reserve(account, 1);
+        credits.reserve(account, Peers::Others, 1);
         let is_syn = !is_fragment(&frame) && flags(&frame).is_some_and(is_syn);
         let reserved = if is_syn { dropped } else { redirected };
         prop_assert_eq!(loaded.run(&frame), reserved);
-        credits.reserve(account, 0);
+        if is_syn {
+            let peer = key::peer_key(source(&frame));
+            loaded.maps.peers.insert(&peer, 0).unwrap();
+            prop_assert_eq!(loaded.run(&frame), redirected, "a preferred peer");
+            credits.grant(account, 1);
+            credits.reserve(account, Peers::Preferred, 1);
+            prop_assert_eq!(loaded.run(&frame), dropped);
+            credits.reserve(account, Peers::Preferred, 0);
+            loaded.maps.peers.remove(&peer).unwrap();
+            prop_assert_eq!(loaded.run(&frame), dropped, "no longer");
+        }
+        credits.reserve(account, Peers::Others, 0);
         credits.grant(account, -credits.left(account));
         Ok(())
     });
