@@ -64,19 +64,31 @@ pub fn is_transport_checksum_right(addresses: Addresses, protocol: u8, packet: &
 }
 
 fn sum(addresses: Addresses, protocol: u8, packet: &[u8]) -> u16 {
+    let header = pseudo_header_sum(addresses, protocol, packet.len() as u32);
+    fold(u32::from(header) + u32::from(ones_complement_sum(packet)))
+}
+
+/// The ones' complement sum of the pseudo-header of a packet of this length.
+pub(crate) fn pseudo_header_sum(addresses: Addresses, protocol: u8, length: u32) -> u16 {
     let of = |address| match address {
-        IpAddr::V4(address) => ones_complement_sum(&address.octets()),
-        IpAddr::V6(address) => ones_complement_sum(&address.octets()),
+        IpAddr::V4(address) => halves(address.to_bits()),
+        IpAddr::V6(address) => address.segments().map(u32::from).iter().sum(),
     };
-    let mut sum = u32::from(of(addresses.source))
-        + u32::from(of(addresses.destination))
-        + u32::from(protocol)
-        + u32::from(ones_complement_sum(&(packet.len() as u32).to_be_bytes()))
-        + u32::from(ones_complement_sum(packet));
+    let addresses = of(addresses.source) + of(addresses.destination);
+    fold(addresses + u32::from(protocol) + halves(length))
+}
+
+/// Adds the carries until 16 bits are left.
+const fn fold(mut sum: u32) -> u16 {
     while sum > 0xffff {
-        sum = (sum & 0xffff) + (sum >> 16);
+        sum = halves(sum);
     }
     sum as u16
+}
+
+/// The sum of the two 16-bit words.
+const fn halves(word: u32) -> u32 {
+    (word >> 16) + (word & 0xffff)
 }
 
 #[cfg(test)]

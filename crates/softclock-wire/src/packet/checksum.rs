@@ -29,10 +29,9 @@ pub fn ones_complement_sum(bytes: &[u8]) -> u16 {
     for chunk in &mut chunks {
         sum += word(chunk);
     }
-    let mut last = [0; 4];
-    let rest = chunks.remainder();
-    last[..rest.len()].copy_from_slice(rest);
-    u16::from_be(fold(sum + word(&last)))
+    // Byte by byte: most calls are for short headers, which a call to copy memory would double.
+    let rest = |at: usize| chunks.remainder().get(at).copied().unwrap_or(0);
+    u16::from_be(fold(sum + word(&[rest(0), rest(1), rest(2), 0])))
 }
 
 /// Returns the sum after a word `old` was replaced by `new`.

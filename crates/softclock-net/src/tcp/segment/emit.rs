@@ -1,13 +1,11 @@
 //! From segments to bytes.
 
-use core::net::IpAddr;
-
 use alloc::vec::Vec;
 
-use softclock_wire::packet::{TCP, ones_complement_sum};
+use softclock_wire::packet::TCP;
 
 use super::{HEADER_BYTES, Header, MOST_OPTION_BYTES, Options, kind};
-use crate::checksum::{Addresses, transport_checksum};
+use crate::checksum::{Addresses, pseudo_header_sum, transport_checksum};
 
 /// Appends a segment with its checksum to `out`. `payload` appends the bytes behind the header.
 ///
@@ -61,7 +59,7 @@ pub fn emit_offloaded(
 ) {
     let start = emit_unsummed(header, options, payload, out);
     let length = out.len().saturating_sub(start) as u32;
-    put_checksum(out, start, pseudo_header_sum(addresses, length));
+    put_checksum(out, start, pseudo_header_sum(addresses, TCP, length));
 }
 
 /// The length of the header with these options, in bytes: 20 to 60, and a multiple of 4.
@@ -155,22 +153,4 @@ fn put_checksum(out: &mut [u8], start: usize, checksum: u16) {
     if let Some(field) = out.get_mut(start + 16..start + 18) {
         field.copy_from_slice(&checksum.to_be_bytes());
     }
-}
-
-fn pseudo_header_sum(addresses: Addresses, length: u32) -> u16 {
-    let mut header = [0; 40];
-    let mut at = 0;
-    let mut put = |bytes: &[u8]| {
-        header[at..at + bytes.len()].copy_from_slice(bytes);
-        at += bytes.len();
-    };
-    for address in [addresses.source, addresses.destination] {
-        match address {
-            IpAddr::V4(address) => put(&address.octets()),
-            IpAddr::V6(address) => put(&address.octets()),
-        }
-    }
-    put(&length.to_be_bytes());
-    put(&[0, 0, 0, TCP]);
-    ones_complement_sum(&header)
 }
