@@ -304,9 +304,9 @@ impl Remote {
     /// Learns the link address of the host under test, which learns ours.
     fn resolve(&mut self) {
         let question = neighbors::question(self.host.version, self.own, self.host.number);
-        for number in 0..MOST_ROUNDS {
+        for number in 0..MOST_ROUNDS_TO_RESOLVE {
             // Repeated, since the kernel joins the multicast group of a new address, to which neighbor discovery sends,
-            // a little later.
+            // later: on a busy machine, by tens of milliseconds.
             if number % 20 == 0 {
                 self.end.on_frame(self.now, question.clone());
             }
@@ -557,3 +557,5 @@ const UNKNOWN: Seq = Seq(77);
 const FAR_BEFORE: u32 = 500_000_u32.wrapping_neg();
 /// The most looks for an answer, each after 100 us.
 const MOST_ROUNDS: usize = 300;
+/// The most looks for a link address.
+const MOST_ROUNDS_TO_RESOLVE: usize = 30_000;
