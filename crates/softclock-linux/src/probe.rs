@@ -15,16 +15,17 @@
 use std::fs::OpenOptions;
 use std::io;
 use std::mem::zeroed;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::event::epoll::{self, CreateFlags};
-use rustix::net::{AddressFamily, SocketType};
+use rustix::net::{AddressFamily, SocketType, socket_with};
 
 use crate::alarm::cpu_clock_timer as timer;
 use crate::bpf::{Instruction, Program, ProgramKind, TC_ACT_OK};
 use crate::busy_poll::{self, BusyPoll};
 use crate::readiness::IoUring;
+use crate::socket::NEW_SOCKET;
 
 /// Probes for a POSIX timer on the calling thread's processor time, which the backup timer needs.
 pub fn cpu_clock_timer() -> io::Result<()> {
@@ -94,7 +95,7 @@ pub fn io_uring_busy_poll() -> io::Result<()> {
 /// Probes for busy polling by an AF_XDP socket that keeps interrupts masked (Linux 5.11).
 pub fn xdp_busy_poll() -> io::Result<()> {
     let family = AddressFamily::from_raw(libc::AF_XDP as u16);
-    let socket = rustix::net::socket(family, SocketType::RAW, None)?;
+    let socket = raw_socket(family)?;
     let polling = BusyPoll {
         is_preferred: true,
         ..BusyPoll::of(Duration::from_micros(1))
@@ -105,14 +106,17 @@ pub fn xdp_busy_poll() -> io::Result<()> {
 /// Probes for an AF_XDP socket, through which frames bypass the kernel's network stack.
 pub fn xdp_socket() -> io::Result<()> {
     let family = AddressFamily::from_raw(libc::AF_XDP as u16);
-    rustix::net::socket(family, SocketType::RAW, None)?;
-    Ok(())
+    raw_socket(family).map(drop)
 }
 
 /// Probes for an AF_PACKET socket, which receives all frames of a link.
 pub fn packet_socket() -> io::Result<()> {
-    rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None)?;
-    Ok(())
+    raw_socket(AddressFamily::PACKET).map(drop)
+}
+
+fn raw_socket(family: AddressFamily) -> io::Result<OwnedFd> {
+    let socket = socket_with(family, SocketType::RAW, NEW_SOCKET, None);
+    socket.map_err(io::Error::from)
 }
 
 /// Probes whether an XDP program can be loaded. The program would pass every packet, and is not attached.

@@ -131,7 +131,7 @@ mod tests {
         let Ok(mut ring) = TimeoutRing::new(1) else {
             skip!("no io_uring here");
         };
-        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
         ring.watch(reader.as_fd(), 7).unwrap();
         rustix::io::write(&writer, b"x").unwrap();
         let mut over = Vec::new();

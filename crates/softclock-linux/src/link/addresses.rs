@@ -5,9 +5,9 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ptr;
 
-use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+use rustix::net::netdevice;
 
-use super::Link;
+use super::{Link, any_socket};
 
 impl Link {
     /// Lists the host's addresses on this link, each with the length of its network prefix in bits; getifaddrs(3).
@@ -15,7 +15,7 @@ impl Link {
     /// # Errors
     /// `ENODEV` if the link was deleted; those of getifaddrs(3).
     pub fn addresses(&self) -> io::Result<Vec<(IpAddr, u32)>> {
-        let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+        let any = any_socket()?;
         let name = netdevice::index_to_name(&any, self.index())?;
         let list = List::of_all()?;
         let mut addresses = Vec::new();

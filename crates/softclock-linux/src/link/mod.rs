@@ -42,14 +42,15 @@ mod two;
 mod xdp_device;
 mod xdp_socket;
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{fs, io, mem};
 
-use rustix::net::{AddressFamily, SocketType, netdevice, socket};
+use rustix::net::{AddressFamily, SocketType, netdevice, socket_with};
 use softclock_wire::packet::Offload;
 
+use crate::socket::NEW_SOCKET;
 pub use buffer::{Buffer, Pool};
 pub use claim::{Claim, ClaimError, DelayHolder};
 pub use device::{Device, DeviceError, DeviceFailure};
@@ -129,7 +130,7 @@ impl Link {
     /// # }
     /// ```
     pub fn named(name: &str) -> io::Result<Self> {
-        let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+        let any = any_socket()?;
         let index = netdevice::name_to_index(&any, name)?;
         Ok(Self {
             name: name.into(),
@@ -149,7 +150,7 @@ impl Link {
 
     /// Whether the interface still exists.
     pub fn exists(&self) -> bool {
-        let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None);
+        let any = any_socket();
         any.is_ok_and(|any| netdevice::index_to_name(&any, self.index).is_ok())
     }
 
@@ -236,7 +237,7 @@ impl Link {
     /// The link's directory in `/sys`. Looks the current name up and compares the index: the link may have been
     /// renamed, another link may have taken its old name, and `/sys` may show another namespace.
     fn sysfs(&self) -> io::Result<PathBuf> {
-        let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+        let any = any_socket()?;
         let link = Path::new("/sys/class/net").join(netdevice::index_to_name(&any, self.index)?);
         match read_number(&link.join("ifindex"))? == u64::from(self.index) {
             true => Ok(link),
@@ -269,7 +270,7 @@ impl Link {
     /// # Safety
     /// Pointers in the structure, as the command uses them, must be valid.
     unsafe fn ask(&self, command: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
-        let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+        let any = any_socket()?;
         let name = netdevice::index_to_name(&any, self.index)?;
         let place = &mut request.ifr_name[..libc::IFNAMSIZ - 1];
         for (to, from) in place.iter_mut().zip(name.bytes()) {
@@ -323,6 +324,12 @@ const ETHTOOL_GFLAGS: u32 = 0x25;
 const ETH_FLAG_RXVLAN: u32 = 1 << 8;
 /// include/uapi/linux/sockios.h.
 const SIOCETHTOOL: libc::Ioctl = 0x8946;
+
+/// A socket for requests about links, for which any kind will do.
+fn any_socket() -> io::Result<OwnedFd> {
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, NEW_SOCKET, None);
+    socket.map_err(io::Error::from)
+}
 
 #[cfg(test)]
 mod tests {

@@ -10,11 +10,10 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{readv, writev};
-use rustix::net::{AddressFamily, SocketType, socket};
 use softclock_wire::packet::Offload;
 
 use super::buffer::Landing;
-use super::{BATCH, Link, PacketSocket, Pool, Received, Refused};
+use super::{BATCH, Link, PacketSocket, Pool, Received, Refused, any_socket};
 
 /// A TAP device: a new link, whose other end is this value. [`receive`](Self::receive) returns the frames that the host
 /// sends on the link; [`send`](Self::send) passes frames to the host. Nonblocking.
@@ -183,7 +182,7 @@ fn offer_offloads(fd: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Brings the link of `request` up.
 fn set_up(request: &mut libc::ifreq) -> io::Result<()> {
-    let any = socket(AddressFamily::UNIX, SocketType::DGRAM, None)?;
+    let any = any_socket()?;
     let request: *mut libc::ifreq = request;
     // SAFETY: the kernel writes an `ifreq`, which outlives the call.
     check(unsafe { libc::ioctl(any.as_raw_fd(), libc::SIOCGIFFLAGS, request) })?;
