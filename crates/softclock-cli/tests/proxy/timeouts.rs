@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::thread::{self, sleep};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, SocketType, bind, getsockname, listen, socket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, listen, socket_with};
 
 use crate::own_stack::host;
 use crate::upstream::{Upstream, proxy};
@@ -19,7 +19,10 @@ const METRICS: &str = "--metrics=127.0.0.1:0";
 /// A listener whose queue is full, so that connecting to it gets no answer. The returned streams keep the queue full.
 pub(crate) fn full_listener() -> (OwnedFd, SocketAddr, Vec<TcpStream>) {
     let local = SocketAddr::from((host(), 0));
-    let listener = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    // The programs that other tests start meanwhile must not have copies.
+    let flags = SocketFlags::CLOEXEC;
+    let listener = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+    let listener = listener.expect("a socket");
     bind(&listener, &local).expect("a free port");
     listen(&listener, 1).expect("a listener");
     let address = getsockname(&listener).expect("its address");

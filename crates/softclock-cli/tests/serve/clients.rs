@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 
 use crate::own_stack::client;
 use crate::server::{Server, metric, until};
@@ -17,7 +17,10 @@ const HERE: u8 = 1;
 
 /// A connection from another address of this machine; `None` if the server has reset it already.
 fn connect_from(source: [u8; 4], server: SocketAddr) -> Option<TcpStream> {
-    let stream = socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    // The programs that other tests start meanwhile must not have copies.
+    let flags = SocketFlags::CLOEXEC;
+    let stream = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+    let stream = stream.expect("a socket");
     bind(&stream, &SocketAddr::from((source, 0))).expect("an address of ours");
     match connect(&stream, &server) {
         Err(Errno::CONNRESET) => return None,
