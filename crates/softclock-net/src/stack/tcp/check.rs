@@ -304,7 +304,7 @@ const LEAST_MSS: u16 = 48;
 
 const LEAST_CHANNEL: usize = 2048;
 
-/// With NI-LRP each has an entry in a map of BPF, 85 bytes of the kernel's memory.
+/// With NI-LRP each has an entry in a map of BPF, some 90 bytes of the kernel's memory.
 const MOST_PROVEN: usize = 1 << 20;
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -14,7 +14,8 @@ use crate::rate_limit::TokenBucket;
 ///
 /// A host is an address of IPv4, or a /64 of IPv6. Each has one place of a table, by a keyed hash, so a new host
 /// displaces at most one other, and cannot choose which. The table takes no memory before the first host, and 17 bytes
-/// for each place then. It protects from forged addresses only: someone who has many real ones can displace all others.
+/// for each place then. It protects from forged addresses only: an attacker with many real ones can displace all
+/// other hosts.
 ///
 /// ```
 /// use softclock_core::Instant;

@@ -20,8 +20,7 @@ pub struct ListenSettings {
     pub cookies: CookieUse,
     /// The most SYNs in a second that are answered by cookies, and as many of proven peers
     /// ([`SharedSettings::proven_peers`]). Further ones wait in their channel, and are discarded early when that is
-    /// full. A [stack](crate::stack::Stack) sees to it, unless it is eager without early discard. The default is 20 000,
-    /// which take a twentieth of a processor.
+    /// full. A [stack](crate::stack::Stack) sees to it, unless it is eager without early discard. The default is 20 000.
     pub cookies_per_second: u32,
     /// The time after which a listener counts as unattended, if its owner neither accepts nor waits for a connection.
     /// An unattended listener sends no cookies when they are needed: SYNs wait in their

@@ -25,7 +25,7 @@ use crate::bpf::{Assembler, Instruction, Label, Program, ProgramKind};
 pub(super) struct Maps {
     /// The index of the channel of each endpoint.
     pub(super) keys: IndexMap<{ EndpointKey::BYTES }>,
-    /// The peers whose SYNs may take what is reserved for other segments.
+    /// The preferred peers, whose SYNs have a reserve of their own.
     pub(super) peers: IndexMap<{ key::PEER_BYTES }>,
     /// The credits and counters of each channel.
     pub(super) credits: Arc<Credits>,
