@@ -14,8 +14,8 @@ use quinn::{AsyncUdpSocket, Runtime, UdpPoller};
 use softclock_tokio::pacing::{Outlet, PacedSender};
 use softclock_tokio::{Counts, Limits, Pacing, Rate, Timers};
 
+use crate::learnt::{Learnt, take_sending};
 use crate::runtime::{LoopTimer, is_on_softclock};
-use crate::window::{LearntRate, take_sending};
 
 /// Creates a socket that sends at the rate of `pacing`, which all connections of its endpoint share. Pass it to
 /// [`quinn::Endpoint::new_with_abstract_socket`].
@@ -37,7 +37,7 @@ pub fn paced(
     runtime: &dyn Runtime,
     pacing: Pacing,
 ) -> io::Result<Arc<PacedSocket>> {
-    let socket = Socket(runtime.wrap_udp_socket(socket)?);
+    let socket = Socket::new(runtime.wrap_udp_socket(socket)?);
     let limits = valid(pacing.limits());
     let sender = Timing::of(&socket).sender(&socket, Some(pacing), limits);
     Ok(Arc::new(PacedSocket {
@@ -63,7 +63,7 @@ pub fn paced_by_window(
     runtime: &dyn Runtime,
     limits: Limits,
 ) -> io::Result<Arc<PacedSocket>> {
-    let socket = Socket(runtime.wrap_udp_socket(socket)?);
+    let socket = Socket::new(runtime.wrap_udp_socket(socket)?);
     let rate = RateSource::Window {
         limits: valid(limits),
         timing: Timing::of(&socket),
@@ -104,7 +104,7 @@ enum Timing {
 impl Timing {
     /// Returns the timing for a socket that its runtime has just wrapped on this thread.
     fn of(socket: &Socket) -> Self {
-        match is_on_softclock(&socket.0) {
+        match is_on_softclock(&socket.own) {
             true => Self::Loop,
             false => Self::Thread(Timers::global()),
         }
@@ -125,8 +125,15 @@ impl Timing {
 }
 
 thread_local! {
-    /// The sender of the connection that has just found room for a transmission on this thread.
-    static NEXT: Cell<Option<Arc<PacedSender<Socket>>>> = const { Cell::new(None) };
+    /// The connection that has just found room for a transmission on this thread.
+    static NEXT: Cell<Option<Next>> = const { Cell::new(None) };
+}
+
+/// The sender for a transmission.
+struct Next {
+    sender: Arc<PacedSender<Socket>>,
+    /// The packet number of its last datagram, if it is known.
+    packet_number: Option<u64>,
 }
 
 impl PacedSocket {
@@ -150,23 +157,25 @@ impl AsyncUdpSocket for PacedSocket {
     }
 
     fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
-        let sender = match &self.rate {
-            RateSource::Stated(sender) => Some(sender.clone()),
+        let next = match &self.rate {
+            RateSource::Stated(sender) => Some(Next {
+                sender: sender.clone(),
+                packet_number: None,
+            }),
             RateSource::Window { .. } => NEXT.take(),
         };
-        let Some(sender) = sender else {
-            return self.socket.0.try_send(transmit);
+        let Some(next) = next else {
+            return self.socket.own.try_send(transmit);
         };
         let flow = Flow {
             destination: transmit.destination,
             ecn: transmit.ecn,
             source: transmit.src_ip,
         };
-        let segment_bytes = transmit.segment_size.unwrap_or(transmit.contents.len());
-        match sender.try_send(flow.clone(), transmit.contents, segment_bytes) {
+        match next.try_send(&flow, transmit) {
             // The error of an earlier datagram, which quinn treats as lost. This one was not queued.
             Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
-                sender.try_send(flow, transmit.contents, segment_bytes)
+                next.try_send(&flow, transmit)
             }
             result => result,
         }
@@ -178,23 +187,41 @@ impl AsyncUdpSocket for PacedSocket {
         buffers: &mut [IoSliceMut<'_>],
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
-        self.socket.0.poll_recv(cx, buffers, meta)
+        self.socket.own.poll_recv(cx, buffers, meta)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket.0.local_addr()
+        self.socket.own.local_addr()
     }
 
     fn max_transmit_segments(&self) -> usize {
-        self.socket.0.max_transmit_segments().min(MOST_SEGMENTS)
+        self.socket.own.max_transmit_segments().min(MOST_SEGMENTS)
     }
 
     fn max_receive_segments(&self) -> usize {
-        self.socket.0.max_receive_segments()
+        self.socket.own.max_receive_segments()
     }
 
     fn may_fragment(&self) -> bool {
-        self.socket.0.may_fragment()
+        self.socket.own.may_fragment()
+    }
+}
+
+impl Next {
+    fn try_send(&self, flow: &Flow, transmit: &Transmit<'_>) -> io::Result<()> {
+        let length = transmit.contents.len();
+        let segment_bytes = transmit.segment_size.unwrap_or(length).max(1);
+        let learnt = self.sender.outlet().learnt.as_deref();
+        // Before the call, which may send them.
+        if let Some(learnt) = learnt {
+            let datagrams = length.div_ceil(segment_bytes).max(1);
+            learnt.on_queued(datagrams, segment_bytes, self.packet_number);
+        }
+        let result = (self.sender).try_send(flow.clone(), transmit.contents, segment_bytes);
+        if let (Some(learnt), Err(_)) = (learnt, &result) {
+            learnt.on_refused();
+        }
+        result
     }
 }
 
@@ -205,13 +232,15 @@ struct Poller {
     connection: Option<Connection>,
 }
 
-/// The sender of a connection, and the rate that its congestion controller reports.
+/// The sender of a connection, and what its congestion controller has learnt.
 #[derive(Debug)]
 struct Connection {
     sender: Arc<PacedSender<Socket>>,
-    rate: Arc<LearntRate>,
-    /// The rate that the sender has.
-    current: Option<Rate>,
+    learnt: Arc<Learnt>,
+    /// The packet number of the last datagram of the next transmission, if it is known.
+    packet_number: Option<u64>,
+    /// The rate that the sender has, and the datagrams that it joins at least.
+    current: (Option<Rate>, u32),
 }
 
 impl UdpPoller for Poller {
@@ -223,14 +252,23 @@ impl UdpPoller for Poller {
             }
             RateSource::Window { limits, timing } => (*limits, timing),
         };
-        if let Some(rate) = take_sending() {
+        if let Some(sending) = take_sending() {
             let known = this.connection.take();
-            let same = known.filter(|known| Arc::ptr_eq(&known.rate, &rate));
-            this.connection = Some(same.unwrap_or_else(|| Connection {
-                sender: timing.sender(&this.socket.socket, None, limits),
-                rate,
-                current: None,
-            }));
+            let same = known.filter(|known| Arc::ptr_eq(&known.learnt, &sending.learnt));
+            let mut connection = same.unwrap_or_else(|| {
+                let socket = Socket {
+                    learnt: Some(sending.learnt.clone()),
+                    ..this.socket.socket.clone()
+                };
+                Connection {
+                    sender: timing.sender(&socket, None, limits),
+                    learnt: sending.learnt,
+                    packet_number: None,
+                    current: (None, 1),
+                }
+            });
+            connection.packet_number = Some(sending.packet_number);
+            this.connection = Some(connection);
         }
         let Some(connection) = &mut this.connection else {
             // The connection's congestion controller is not observed.
@@ -239,7 +277,10 @@ impl UdpPoller for Poller {
         };
         connection.update(limits);
         ready!(connection.sender.poll_room(cx, MOST_SEGMENTS));
-        NEXT.set(Some(connection.sender.clone()));
+        NEXT.set(Some(Next {
+            sender: connection.sender.clone(),
+            packet_number: connection.packet_number.take(),
+        }));
         Poll::Ready(Ok(()))
     }
 }
@@ -247,31 +288,77 @@ impl UdpPoller for Poller {
 impl Connection {
     /// Passes a changed rate on to the sender.
     fn update(&mut self, limits: Limits) {
-        let rate = self.rate.get().filter(|rate| {
+        let rate = self.learnt.rate().filter(|rate| {
             let burst = u64::from(limits.burst) * FULL_BYTES;
             rate.time_of(burst) >= SHORTEST_BURST
         });
+        let joined = self.learnt.joined();
         let is_same = match (self.current, rate) {
-            (Some(current), Some(rate)) => {
+            ((Some(current), was_joined), Some(rate)) => {
                 // Each change ends the sender's catching up, so small ones are not worth it.
-                current.bps().abs_diff(rate.bps()) <= current.bps() / SMALL
+                let change = current.bps().abs_diff(rate.bps());
+                change <= current.bps() / SMALL && joined == was_joined
             }
-            (current, rate) => current == rate,
+            ((current, _), rate) => current == rate,
         };
         if !is_same {
-            self.current = rate;
-            self.sender.set_pacing(rate.map(Pacing::of_rate));
+            self.current = (rate, joined);
+            let pacing = |rate| Pacing::of_rate(rate).joining(joined);
+            self.sender.set_pacing(rate.map(pacing));
         }
     }
 }
 
-/// The socket of the runtime.
+/// The socket of the runtime, as the outlet of a sender.
 #[derive(Clone)]
-struct Socket(Arc<dyn AsyncUdpSocket>);
+struct Socket {
+    own: Arc<dyn AsyncUdpSocket>,
+    /// What is learnt of the connection whose sender it is.
+    learnt: Option<Arc<Learnt>>,
+}
+
+impl Socket {
+    fn new(own: Arc<dyn AsyncUdpSocket>) -> Self {
+        Self { own, learnt: None }
+    }
+
+    /// Sends by as many calls as the device needs. Returns the bytes that it has taken, and whether one call was
+    /// enough.
+    fn send_all(
+        &self,
+        flow: &Flow,
+        bytes: &[u8],
+        segment_bytes: usize,
+    ) -> io::Result<(usize, bool)> {
+        let transmit = |contents, segment_size| Transmit {
+            destination: flow.destination,
+            ecn: flow.ecn,
+            contents,
+            segment_size,
+            src_ip: flow.source,
+        };
+        if bytes.len() <= segment_bytes {
+            self.own.try_send(&transmit(bytes, None))?;
+            return Ok((bytes.len(), true));
+        }
+        // The limit falls to 1 when the device turns out to have no segmentation.
+        let most = self.own.max_transmit_segments() * segment_bytes;
+        let mut sent = 0;
+        for part in bytes.chunks(most.max(segment_bytes)) {
+            let size = (part.len() > segment_bytes).then_some(segment_bytes);
+            match self.own.try_send(&transmit(part, size)) {
+                Ok(()) => sent += part.len(),
+                Err(error) if sent == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok((sent, sent == bytes.len()))
+    }
+}
 
 impl fmt::Debug for Socket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        self.own.fmt(f)
     }
 }
 
@@ -287,29 +374,17 @@ impl Outlet for Socket {
     type Flow = Flow;
 
     fn send(&self, flow: &Flow, bytes: &[u8], segment_bytes: usize) -> io::Result<usize> {
-        let transmit = |contents, segment_size| Transmit {
-            destination: flow.destination,
-            ecn: flow.ecn,
-            contents,
-            segment_size,
-            src_ip: flow.source,
-        };
-        if bytes.len() <= segment_bytes {
-            self.0.try_send(&transmit(bytes, None))?;
-            return Ok(bytes.len());
-        }
-        // The limit falls to 1 when the device turns out to have no segmentation.
-        let most = self.0.max_transmit_segments() * segment_bytes;
-        let mut sent = 0;
-        for part in bytes.chunks(most.max(segment_bytes)) {
-            let size = (part.len() > segment_bytes).then_some(segment_bytes);
-            match self.0.try_send(&transmit(part, size)) {
-                Ok(()) => sent += part.len(),
-                Err(error) if sent == 0 => return Err(error),
-                Err(_) => break,
+        let result = self.send_all(flow, bytes, segment_bytes);
+        if let Some(learnt) = &self.learnt {
+            let datagrams = |bytes: usize| bytes.div_ceil(segment_bytes).max(1);
+            match &result {
+                Ok((sent, is_whole)) => learnt.on_left(datagrams(*sent), *is_whole),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                // The sender drops them.
+                Err(_) => learnt.on_left(datagrams(bytes.len()), false),
             }
         }
-        Ok(sent)
+        result.map(|(sent, _)| sent)
     }
 }
 

@@ -1,73 +1,82 @@
-//! The rate of a connection, learnt from its congestion window and round trip.
+//! Congestion controllers that report the rate of their connection.
 //!
-//! The source is the congestion controller, which quinn calls with both on every acknowledgment:
+//! The source of the rate is the controller, which quinn calls with the window and the round trip on every
+//! acknowledgment:
 //!
 //! - `Connection::stats` has the same numbers, but locks the connection, which is locked while it sends.
 //! - The socket sees only datagrams. It would have to guess the rate from bursts that it should not see in the first
 //!   place.
-//!
-//! A controller does not know its connection, and a socket does not know which connection sends. But quinn
-//! makes the three calls that belong to one transmission one after the other on one thread: `Controller::on_sent`,
-//! `UdpPoller::poll_writable`, `AsyncUdpSocket::try_send`. Each connection has a poller of its own. So the controller
-//! leaves its rate in a variable of the thread, from which the poller takes it.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use quinn_proto::RttEstimator;
-use softclock_tokio::Rate;
+
+use crate::growth::{Growth, Window, capacity};
+use crate::learnt::{Learnt, set_sending};
 
 /// Makes the controllers of `factory` report their rates to [`paced_by_window`](crate::paced_by_window) sockets, and
-/// lets their windows grow more slowly in the later part of slow start. Pass the result to
+/// holds their windows back where growth only makes losses. Pass the result to
 /// [`quinn::TransportConfig::congestion_controller_factory`].
 ///
 /// In slow start, the rate of a connection is 5/4 of its congestion window for each smoothed round trip, the rate at
-/// which quinn's own pacing hands datagrams over (RFC 9002, section 7.7). Later it is 26/25 of it. A connection without
-/// a sample of its round trip has no rate, and is not paced.
+/// which quinn's own pacing hands datagrams over (RFC 9002, section 7.7), and no more than the measured rate of the
+/// path. Later it is 26/25 of the window. A connection without a sample of its round trip has no rate, and is not
+/// paced.
 ///
-/// From twice the initial window on, the controller is passed half of the acknowledged bytes in slow start: the window
-/// grows by half in each round trip, and no longer doubles. It then exceeds a path with a short queue by half at most,
-/// before the sender learns of the first loss. With quinn's default initial window, a transfer of 100 kB takes one
-/// round trip longer for it, one of 1 MB two. All other decisions are those of `factory`. Controllers that report no
-/// slow start threshold, such as quinn's BBR, make all of their decisions, and have a rate of 5/4.
+/// **Slow start ends at the capacity of the path**, and not with the loss of half a window. Datagrams leave in trains
+/// of four, as far as the [burst](softclock_tokio::Limits::burst) allows, until their acknowledgments have told the
+/// rate of the path. A window that has reached that rate in a round trip grows by one datagram in each, for 32 of them;
+/// then by a sixteenth. Without a measurement, it grows by half in each round trip from twice the initial window on. A
+/// path is not measured if the burst is below four, and faster ones than 400 Mbit/s are not, where wake-ups take as
+/// long as trains.
 ///
-/// [`observed_unchanged`] leaves slow start as it is.
+/// **After the loss of a window that filled the measured path, the window stays below it for as long as CUBIC's
+/// function does** (RFC 9438, section 4.2), without the faster growth of its Reno-friendly region (section 4.3), which
+/// makes a loss several times a second where a path holds few datagrams. A loss at a smaller window has another cause,
+/// such as other connections, and changes nothing.
+///
+/// All other decisions are those of `factory`. Controllers that report no slow start threshold, such as quinn's BBR,
+/// make all of their decisions, and have a rate of 5/4.
+///
+/// [`observed_unchanged`] leaves the window as it is.
 pub fn observed(factory: impl ControllerFactory + Send + Sync + 'static) -> Arc<Observed> {
     Arc::new(Observed {
         factory: Arc::new(factory),
-        slows_start: true,
+        holds_back: true,
     })
 }
 
-/// Like [`observed`], with windows that grow in slow start as those of `factory` do: for paths whose queues have room
-/// for a window, where the slower growth gains nothing.
+/// Like [`observed`], with the windows of `factory` as they are: for paths whose queues have room for a window, where
+/// nothing is gained, or for the full share beside others.
 pub fn observed_unchanged(
     factory: impl ControllerFactory + Send + Sync + 'static,
 ) -> Arc<Observed> {
     Arc::new(Observed {
         factory: Arc::new(factory),
-        slows_start: false,
+        holds_back: false,
     })
 }
 
 /// A factory of controllers that report their rates, created by [`observed`] or [`observed_unchanged`].
 pub struct Observed {
     factory: Arc<dyn ControllerFactory + Send + Sync>,
-    slows_start: bool,
+    holds_back: bool,
 }
 
 impl ControllerFactory for Observed {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
         Box::new(Reporter {
             controller: self.factory.clone().build(now, current_mtu),
-            slows_start: self.slows_start,
-            rate: Arc::default(),
+            growth: self.holds_back.then(Growth::new),
+            learnt: Arc::new(Learnt::new(self.holds_back)),
+            datagram: u64::from(current_mtu),
             round_trip: None,
+            path: None,
+            least: Duration::ZERO,
         })
     }
 }
@@ -78,62 +87,72 @@ impl fmt::Debug for Observed {
     }
 }
 
-/// The rate of one connection in bits per second. 0 stands for an unknown rate.
-#[derive(Debug, Default)]
-pub(crate) struct LearntRate(AtomicU64);
-
-impl LearntRate {
-    /// Returns the rate, or `None` while it is unknown.
-    pub(crate) fn get(&self) -> Option<Rate> {
-        Rate::from_bps(self.0.load(Ordering::Relaxed))
-    }
-
-    /// Sets the rate to a share of the window for each round trip. The window counts the payload of datagrams, and the
-    /// rate the headers of IP and UDP, too.
-    fn set(&self, window: u64, (part, whole): (u8, u8), round_trip: Duration) {
-        let bytes = u128::from(window) * (DATAGRAM + HEADERS) / DATAGRAM;
-        let bits = bytes * 8 * u128::from(part) / u128::from(whole) * 1_000_000_000;
-        let rate = bits.checked_div(round_trip.as_nanos()).unwrap_or(0);
-        self.0
-            .store(rate.try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
-    }
-}
-
-thread_local! {
-    /// The rate of the connection that has just made a packet on this thread.
-    static SENDING: Cell<Option<Arc<LearntRate>>> = const { Cell::new(None) };
-}
-
-/// Takes the rate of the connection that has just made a packet on this thread.
-pub(crate) fn take_sending() -> Option<Arc<LearntRate>> {
-    SENDING.take()
-}
-
-/// A controller, and the rate that it reports.
+/// A controller, what it has learnt, and where it is held back.
 struct Reporter {
     controller: Box<dyn Controller>,
-    slows_start: bool,
-    rate: Arc<LearntRate>,
+    /// `None` leaves the window as it is.
+    growth: Option<Growth>,
+    learnt: Arc<Learnt>,
+    /// The bytes of a datagram.
+    datagram: u64,
     round_trip: Option<Duration>,
+    /// The least round trip.
+    least: Duration,
+    /// The rate of the path in bytes a second, once it has been measured.
+    path: Option<u64>,
 }
 
 impl Reporter {
+    /// Passes the rate on to the sender.
     fn report(&self) {
-        if let Some(round_trip) = self.round_trip {
-            let (window, threshold) = (self.controller.window(), self.threshold());
-            self.rate.set(window, share(window, threshold), round_trip);
-        }
+        let Some(round_trip) = self.round_trip else {
+            return;
+        };
+        let window = self.controller.window();
+        let is_full = self.capacity().map(|capacity| window >= capacity);
+        let (share, path) = match (is_full, self.is_in_slow_start()) {
+            (Some(true), _) | (_, Some(false)) => (FULL, None),
+            _ => (BELOW, self.path),
+        };
+        self.learnt.set_rate(window, share, round_trip, path);
     }
 
-    fn threshold(&self) -> Option<u64> {
-        self.controller.metrics().ssthresh
+    /// Measures the path until slow start ends. Datagrams leave in trains up to half of the path's capacity.
+    fn measure(&mut self, now: Instant, largest: Option<u64>) {
+        if !self.learnt.is_measured() {
+            return;
+        }
+        let is_starting = self.growth.as_ref().is_some_and(Growth::is_starting);
+        if !is_starting || self.is_in_slow_start() != Some(true) {
+            self.learnt.end_measuring();
+            return;
+        }
+        if let Some(largest) = largest {
+            self.learnt.on_acknowledged(now, largest);
+        }
+        let (path, is_settled) = self.learnt.path();
+        self.path = path;
+        let is_far = |capacity| self.controller.window() < capacity / 2;
+        let in_trains = !is_settled || self.capacity().is_none_or(is_far);
+        self.learnt.set_in_trains(in_trains);
+    }
+
+    /// Returns the window that fills the path and not its queue, if the path has been measured.
+    fn capacity(&self) -> Option<u64> {
+        self.path.map(|path| capacity(path, self.least))
+    }
+
+    /// Returns whether the connection is in slow start, unless its controller has no threshold for it.
+    fn is_in_slow_start(&self) -> Option<bool> {
+        let threshold = self.controller.metrics().ssthresh;
+        threshold.map(|threshold| self.controller.window() < threshold)
     }
 }
 
 impl Controller for Reporter {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.controller.on_sent(now, bytes, last_packet_number);
-        SENDING.set(Some(self.rate.clone()));
+        set_sending(self.learnt.clone(), last_packet_number);
     }
 
     fn on_ack(
@@ -144,14 +163,24 @@ impl Controller for Reporter {
         app_limited: bool,
         rtt: &RttEstimator,
     ) {
-        let window = self.controller.window();
-        let slows = self.slows_start && is_in_slow_start(window, self.threshold()) == Some(true);
-        let bytes = match slows {
-            true => growth(bytes, window, self.controller.initial_window()),
-            false => bytes,
-        };
-        self.controller.on_ack(now, sent, bytes, app_limited, rtt);
         self.round_trip = Some(rtt.get());
+        self.least = rtt.min();
+        let window = Window {
+            bytes: self.controller.window(),
+            initial: self.controller.initial_window(),
+            datagram: self.datagram,
+            round_trip: rtt.get(),
+        };
+        let (mut bytes, mut app_limited) = (bytes, app_limited);
+        let (in_slow_start, capacity) = (self.is_in_slow_start(), self.capacity());
+        match (&mut self.growth, in_slow_start) {
+            (Some(growth), Some(true)) => {
+                bytes = growth.in_slow_start(now, bytes, window, capacity);
+            }
+            (Some(growth), Some(false)) => app_limited |= growth.is_held(now, window),
+            (None, _) | (_, None) => {}
+        }
+        self.controller.on_ack(now, sent, bytes, app_limited, rtt);
     }
 
     fn on_end_acks(
@@ -163,6 +192,7 @@ impl Controller for Reporter {
     ) {
         self.controller
             .on_end_acks(now, in_flight, app_limited, largest_packet_num_acked);
+        self.measure(now, largest_packet_num_acked);
         self.report();
     }
 
@@ -173,13 +203,21 @@ impl Controller for Reporter {
         is_persistent_congestion: bool,
         lost_bytes: u64,
     ) {
+        let (before, capacity) = (self.controller.window(), self.capacity());
         self.controller
             .on_congestion_event(now, sent, is_persistent_congestion, lost_bytes);
+        if let Some(growth) = &mut self.growth
+            && self.controller.window() < before
+        {
+            growth.on_loss(now, before, self.datagram, capacity);
+        }
+        self.measure(now, None);
         self.report();
     }
 
     fn on_mtu_update(&mut self, new_mtu: u16) {
         self.controller.on_mtu_update(new_mtu);
+        self.datagram = u64::from(new_mtu);
         self.report();
     }
 
@@ -195,9 +233,9 @@ impl Controller for Reporter {
     fn clone_box(&self) -> Box<dyn Controller> {
         Box::new(Self {
             controller: self.controller.clone_box(),
-            slows_start: self.slows_start,
-            rate: self.rate.clone(),
-            round_trip: self.round_trip,
+            growth: self.growth.clone(),
+            learnt: self.learnt.clone(),
+            ..*self
         })
     }
 
@@ -210,74 +248,11 @@ impl Controller for Reporter {
     }
 }
 
-/// Returns whether a connection is in slow start, unless its controller has no threshold for it.
-fn is_in_slow_start(window: u64, threshold: Option<u64>) -> Option<bool> {
-    threshold.map(|threshold| window < threshold)
-}
-
-/// Returns the rate as a share of the window for each round trip.
+/// The rate as a share of the window for each round trip.
 ///
 /// A window that does not fill the path is sent in a part of the round trip, and its acknowledgments return in the same
 /// part of the next one. So the pattern lasts: at 5/4, the bottleneck is full from 4/5 of the path's capacity on, and
-/// the excess of a window has to wait in its queue. After slow start, the window changes slowly, and a rate hardly
+/// the excess of a window has to wait in its queue. A window that fills the path changes slowly, and a rate hardly
 /// above it is enough to use it.
-fn share(window: u64, threshold: Option<u64>) -> (u8, u8) {
-    match is_in_slow_start(window, threshold) {
-        Some(false) => (26, 25),
-        Some(true) | None => (5, 4),
-    }
-}
-
-/// Returns the acknowledged bytes by which slow start grows the window.
-fn growth(bytes: u64, window: u64, initial_window: u64) -> u64 {
-    match window < initial_window.saturating_mul(DOUBLING) {
-        true => bytes,
-        false => bytes / 2,
-    }
-}
-
-/// The datagrams that QUIC sends at least where there is enough data (RFC 9000, section 14), and their headers of IPv4
-/// and UDP. Larger ones need less of the rate for headers, by 0.4 % at most.
-const DATAGRAM: u128 = 1200;
-const HEADERS: u128 = 28;
-
-/// The window, in initial windows, up to which slow start doubles it in each round trip.
-const DOUBLING: u64 = 2;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_rate_is_a_share_of_the_window_for_each_round_trip() {
-        let rate = LearntRate::default();
-        assert_eq!(rate.get(), None);
-        rate.set(120_000, (5, 4), Duration::from_millis(100));
-        assert_eq!(rate.get(), Rate::from_bps(12_280_000));
-        rate.set(120_000, (26, 25), Duration::from_millis(100));
-        assert_eq!(rate.get(), Rate::from_bps(10_216_960));
-        rate.set(120_000, (5, 4), Duration::ZERO);
-        assert_eq!(rate.get(), None);
-        rate.set(u64::MAX, (5, 4), Duration::from_nanos(1));
-        assert_eq!(rate.get(), Rate::from_bps(u64::MAX));
-    }
-
-    #[test]
-    fn the_rate_is_hardly_above_the_window_after_slow_start() {
-        assert_eq!(share(20_000, Some(u64::MAX)), (5, 4));
-        assert_eq!(share(20_000, Some(20_000)), (26, 25));
-        assert_eq!(
-            share(20_000, None),
-            (5, 4),
-            "a controller without slow start"
-        );
-    }
-
-    #[test]
-    fn slow_start_grows_by_half_in_its_later_part() {
-        assert_eq!(growth(1000, 14_720, 14_720), 1000);
-        assert_eq!(growth(1000, 2 * 14_720 - 1, 14_720), 1000);
-        assert_eq!(growth(1000, 2 * 14_720, 14_720), 500);
-        assert_eq!(growth(1000, u64::MAX, u64::MAX), 500);
-    }
-}
+const BELOW: (u8, u8) = (5, 4);
+const FULL: (u8, u8) = (26, 25);

@@ -94,15 +94,19 @@ async fn a_learnt_rate_spreads_the_bursts_of_quinn() {
     assert!(most * 3 / 2 <= without, "{most}, unpaced {without}");
 }
 
-/// Transfers 400 kB over a bottleneck with a queue of five packets. Returns the packets that the server lost.
-async fn lost_at_a_short_queue(server: Endpoint, client_config: quinn::ClientConfig) -> u64 {
+/// Transfers `length` bytes over a bottleneck with a queue of five packets. Returns the packets that the server lost.
+async fn lost_at_a_short_queue(
+    server: Endpoint,
+    client_config: quinn::ClientConfig,
+    length: usize,
+) -> u64 {
     let link = WanOptions {
         delay: 20 * MS,
         rate: Some("50mbit".parse().unwrap()),
         queue_packets: 5,
         ..WanOptions::default()
     };
-    send_over(server, client_config, link, 400_000)
+    send_over(server, client_config, link, length)
         .await
         .lost_packets
 }
@@ -139,7 +143,7 @@ async fn send_over(
 #[tokio::test]
 async fn a_learnt_rate_loses_less_at_a_short_queue() {
     let (server_config, client_config) = configs(cubic());
-    let plain = lost_at_a_short_queue(unpaced(Some(server_config)), client_config).await;
+    let plain = lost_at_a_short_queue(unpaced(Some(server_config)), client_config, 400_000).await;
 
     let (server_config, client_config) = configs(observed(CubicConfig::default()));
     let limits = Limits {
@@ -148,7 +152,24 @@ async fn a_learnt_rate_loses_less_at_a_short_queue() {
     };
     let socket = paced_by_window(bind(), &TokioRuntime, limits).unwrap();
     let server = endpoint(socket, Some(server_config));
-    let learnt = lost_at_a_short_queue(server, client_config).await;
+    let learnt = lost_at_a_short_queue(server, client_config, 400_000).await;
+    assert!(
+        plain > 0 && learnt * 2 <= plain,
+        "{learnt}, unpaced {plain}"
+    );
+}
+
+/// The same for a transfer that would overshoot the path, whose capacity the trains of four tell.
+#[tokio::test]
+async fn a_measured_path_loses_less_in_slow_start() {
+    let (server_config, client_config) = configs(cubic());
+    let plain = unpaced(Some(server_config));
+    let plain = lost_at_a_short_queue(plain, client_config, 2_000_000).await;
+
+    let (server_config, client_config) = configs(observed(CubicConfig::default()));
+    let socket = paced_by_window(bind(), &TokioRuntime, Limits::default()).unwrap();
+    let server = endpoint(socket, Some(server_config));
+    let learnt = lost_at_a_short_queue(server, client_config, 2_000_000).await;
     assert!(
         plain > 0 && learnt * 2 <= plain,
         "{learnt}, unpaced {plain}"

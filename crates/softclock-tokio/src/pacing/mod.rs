@@ -37,6 +37,7 @@ pub use crate::timers::SendJob;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pacing {
     pub(crate) pace: Pace,
+    pub(crate) joined: u32,
     limits: Limits,
 }
 
@@ -83,8 +84,17 @@ impl Pacing {
     fn new(pace: Pace) -> Self {
         Self {
             pace,
+            joined: 1,
             limits: Limits::default(),
         }
+    }
+
+    /// Joins this many datagrams at any rate, as far as they wait, but never more than [`Limits::burst`]: trains, whose
+    /// spreading tells the rate of the path.
+    #[must_use]
+    pub fn joining(mut self, datagrams: u32) -> Self {
+        self.joined = datagrams;
+        self
     }
 
     /// Replaces the limits.

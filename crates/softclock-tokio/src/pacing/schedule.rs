@@ -5,7 +5,7 @@ use std::time::Duration;
 use softclock_core::Instant;
 use softclock_core::pacing::RateClock;
 
-use super::Pace;
+use super::{Pace, Pacing};
 
 /// The schedule of one paced sender.
 ///
@@ -40,8 +40,8 @@ pub(super) struct Allowance {
 }
 
 impl Schedule {
-    pub(super) fn new(pace: Pace, burst: u32) -> Self {
-        let plan = Plan::of(pace, burst);
+    pub(super) fn new(pacing: Pacing, burst: u32) -> Self {
+        let plan = Plan::of(pacing, burst);
         Self {
             plan,
             burst,
@@ -50,8 +50,11 @@ impl Schedule {
     }
 
     /// Changes the rate. The next transmission is due at the new rate after the last one.
-    pub(super) fn set_pace(&mut self, pace: Pace) {
-        let plan = Plan::of(pace, self.burst);
+    pub(super) fn set_pacing(&mut self, pacing: Pacing) {
+        let plan = Plan::of(pacing, self.burst);
+        if plan == self.plan {
+            return;
+        }
         let (former, full) = (self.plan, plan.full);
         self.plan = plan;
         // The clock is rescaled for the former size, and then changed to the new size at the new rate.
@@ -63,10 +66,6 @@ impl Schedule {
         if full != former.full {
             self.clock.set_intervals(plan.target(), plan.minimum());
         }
-    }
-
-    pub(super) fn pace(&self) -> Pace {
-        self.plan.pace
     }
 
     /// Returns the time of the next transmission.
@@ -113,14 +112,16 @@ impl Schedule {
 }
 
 impl Plan {
-    fn of(pace: Pace, burst: u32) -> Self {
+    fn of(pacing: Pacing, burst: u32) -> Self {
+        let pace = pacing.pace;
         let one = Self {
             pace,
             joined: 1,
             full: pace.full_cost(),
         };
         let joined = pace.joined_time().as_nanos() / one.target().as_nanos();
-        let joined = u32::try_from(joined).unwrap_or(burst).clamp(1, burst);
+        let joined = u32::try_from(joined).unwrap_or(burst);
+        let joined = joined.max(pacing.joined).clamp(1, burst);
         Self {
             pace,
             joined,
@@ -219,8 +220,8 @@ mod tests {
         Instant::from_ns(us * 1000)
     }
 
-    fn mbit(mbit: u64) -> Pace {
-        Pace::Bits(Rate::from_bps(mbit * 1_000_000).unwrap())
+    fn mbit(mbit: u64) -> Pacing {
+        Pacing::of_rate(Rate::from_bps(mbit * 1_000_000).unwrap())
     }
 
     /// Takes datagrams of `bytes` until no more are allowed, and records them. Returns their number.
@@ -259,8 +260,19 @@ mod tests {
     }
 
     #[test]
+    fn trains_are_as_long_as_stated_and_no_longer_than_the_burst() {
+        for (joined, burst, sent) in [(4, 8, 4), (4, 2, 2), (0, 8, 1)] {
+            let mut schedule = Schedule::new(mbit(10), burst);
+            schedule.set_pacing(mbit(10).joining(joined));
+            assert_eq!(send(&mut schedule, us(0), 1472), sent);
+            // The rate is the same.
+            assert_eq!(schedule.next(us(0)), us(1200 * u64::from(sent)));
+        }
+    }
+
+    #[test]
     fn datagrams_are_counted_or_weighed() {
-        let pace = Pace::Datagrams(NonZeroU32::new(1000).unwrap());
+        let pace = Pacing::of_datagrams(NonZeroU32::new(1000).unwrap());
         let mut schedule = Schedule::new(pace, 4);
         assert_eq!(send(&mut schedule, us(0), 9000), 1);
         assert_eq!(schedule.next(us(0)), us(1000));
@@ -295,7 +307,7 @@ mod tests {
         let patience = |pace| Schedule::new(pace, 4).patience(us(0));
         assert_eq!(patience(mbit(200)), Duration::from_micros(120));
         assert_eq!(patience(mbit(1)), MOST_PATIENCE);
-        let counted = Pace::Datagrams(NonZeroU32::new(1000).unwrap());
+        let counted = Pacing::of_datagrams(NonZeroU32::new(1000).unwrap());
         assert_eq!(patience(counted), Duration::ZERO);
     }
 
@@ -313,9 +325,9 @@ mod tests {
     fn a_new_rate_counts_from_the_last_transmission() {
         let mut schedule = Schedule::new(mbit(20), 4);
         send(&mut schedule, us(0), 1472);
-        schedule.set_pace(mbit(10));
+        schedule.set_pacing(mbit(10));
         assert_eq!(schedule.next(us(10)), us(1200));
-        schedule.set_pace(mbit(1000));
+        schedule.set_pacing(mbit(1000));
         assert_eq!(schedule.next(us(10)), us(12));
         assert_eq!(send(&mut schedule, us(12), 1472), 4);
     }
@@ -336,7 +348,7 @@ mod tests {
                 // Without the last transmission: it may take its time after now.
                 let allowed = Rate::from_bps(100_000_000).unwrap().bytes_in(now.since(us(0)));
                 prop_assert!(cost <= allowed + FULL_BYTES, "{cost} of {allowed}");
-                cost += mbit(100).cost(sent as usize * bytes, sent as usize);
+                cost += mbit(100).pace.cost(sent as usize * bytes, sent as usize);
                 if ends {
                     schedule.end();
                 }

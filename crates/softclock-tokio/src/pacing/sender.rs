@@ -12,7 +12,7 @@ use softclock_core::{FireWindow, Instant};
 use super::queue::{Group, Queue, count};
 use super::schedule::{Allowance, Schedule};
 use super::timer::SendTimer;
-use super::{Limits, Pace, Pacing};
+use super::{Limits, Pacing};
 use crate::timers::{SendJob, now};
 
 /// Sends datagrams: a socket, for a [`PacedSender`].
@@ -134,7 +134,7 @@ impl<O: Outlet> PacedSender<O> {
     ) -> Arc<Self> {
         let limits = limits.valid();
         let state = State {
-            schedule: pacing.map(|pacing| Schedule::new(pacing.pace, limits.burst)),
+            schedule: pacing.map(|pacing| Schedule::new(pacing, limits.burst)),
             queue: Queue::new(limits.queue as usize),
             is_running: false,
             timer: Box::new(timer),
@@ -160,9 +160,8 @@ impl<O: Outlet> PacedSender<O> {
     /// Changes the rate from the next transmission on, also of the datagrams that wait: the next one is due at the new
     /// rate after the last one that was sent. `None` sends at once. The limits stay.
     pub fn set_pacing(&self, pacing: Option<Pacing>) {
-        let pace = pacing.map(|pacing| pacing.pace);
         let mut state = self.lock();
-        state.set_pace(pace, self.limits.burst);
+        state.set_pacing(pacing, self.limits.burst);
         if state.due.is_some() {
             let at = state.next_send(now());
             // If it has fired meanwhile, its run sees the new rate.
@@ -365,11 +364,10 @@ impl<O: Outlet> SendJob for PacedSender<O> {
 }
 
 impl<F: Clone + PartialEq> State<F> {
-    fn set_pace(&mut self, pace: Option<Pace>, burst: u32) {
-        match (&mut self.schedule, pace) {
-            (Some(schedule), Some(pace)) if schedule.pace() == pace => {}
-            (Some(schedule), Some(pace)) => schedule.set_pace(pace),
-            (schedule, pace) => *schedule = pace.map(|pace| Schedule::new(pace, burst)),
+    fn set_pacing(&mut self, pacing: Option<Pacing>, burst: u32) {
+        match (&mut self.schedule, pacing) {
+            (Some(schedule), Some(pacing)) => schedule.set_pacing(pacing),
+            (schedule, pacing) => *schedule = pacing.map(|pacing| Schedule::new(pacing, burst)),
         }
     }
 

@@ -99,7 +99,12 @@ impl Path {
             round_trip_ms,
             queue,
             stated: 0.9,
-            burst: 2,
+            // Four datagrams leave together from 100 Mbit/s on, and half of a queue of ten has room for them.
+            burst: if queue < 5 || (queue < 10 && mbit >= 100) {
+                2
+            } else {
+                4
+            },
             window: 64 << 20,
             purpose: Purpose::Loss,
         }
@@ -226,9 +231,11 @@ const NOTES: [&str; 9] = [
      offload as by default (the kernel segments before the link); the receiver has a window of 64 MB, and of 4 MB where \
      processor time is measured, which the queue there has room for; quinn has socket buffers of 7 MB, the others their own",
     "a stated rate is 90 % of the bottleneck's, and all of it where processor time is measured; it counts IP packets; a learnt \
-     rate needs the observed controller, which lets the window grow more slowly in the later part of slow start",
-    "paced: the socket of softclock-quinn with a queue of 64 datagrams and a burst of 2, for the short queues; where processor \
-     time is measured, with the default burst of 4, which take 480 us at 100 Mbit/s, and of 10 at 1 Gbit/s, which take 120 us",
+     rate needs the observed controller, which ends slow start at the capacity that it measures by trains of four datagrams, \
+     and holds the window below that of the last loss for as long as CUBIC's function does",
+    "paced: the socket of softclock-quinn with a queue of 64 datagrams and the default burst of 4; of 2 at queues of two \
+     packets, and of five at 200 Mbit/s, where four would leave together and the path is not measured then; where processor \
+     time is measured, of 4, which take 480 us at 100 Mbit/s, and of 10 at 1 Gbit/s, which take 120 us",
     "tokio's runtime and softclock's have one thread; paced sockets on tokio have the timer thread beside it, on the same \
      processor, and those on softclock are timed by its loop",
     "processor time: of the sender's threads, divided by the bytes of goodput; on veth it includes a part of the kernel's \
