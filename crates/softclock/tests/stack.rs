@@ -310,6 +310,37 @@ fn connections(stack: &Stack, state: TcpState) -> usize {
     stack.report().tcp.in_state(state)
 }
 
+/// Packets of another thread that find the queue of frames full follow in the next turns, without a frame from outside
+/// that would wake the driver.
+#[test]
+fn packets_of_another_thread_that_find_no_room_follow_at_once() {
+    /// Each in 41 frames: the queue has room for those of 25.
+    const DATAGRAMS: u64 = 300;
+    let namespace = softclock_testing::namespace_for_taps!();
+    namespace.disable_ipv6().unwrap();
+    let (_, options) = options("scroom");
+    let test = async || {
+        let stack = stack::open(&options).unwrap();
+        let share = stack.share();
+        let send = async move || {
+            share.join().unwrap();
+            let socket = UdpSocket::bind(([192, 0, 2, 7], 0)).unwrap();
+            for _ in 0..DATAGRAMS {
+                // To a group without members, so that nothing comes back.
+                let sent = socket.send_to(&[0; 60_000], ([239, 1, 2, 3], 9)).await;
+                sent.unwrap();
+            }
+        };
+        // This thread, which has the device, goes on when all of them wait.
+        let sender = thread::spawn(move || Runtime::new().unwrap().block_on(send()));
+        sender.join().unwrap();
+        let are_sent = || stack.report().counts.frames_sent >= DATAGRAMS * 41;
+        wait_for(&are_sent, "packets of another thread still wait").await;
+    };
+    let run = || Runtime::new().unwrap().block_on(test());
+    namespace.inside(run).unwrap();
+}
+
 /// Waits until the condition holds, at most ten seconds.
 async fn wait_for(condition: &dyn Fn() -> bool, otherwise: &str) {
     let holds = async {

@@ -217,7 +217,7 @@ impl Driver {
         let now = self.interface.runtime().clock.now();
         let was_handed = self.take_handed(cx, now);
         let has_received = taken.frames > 0 || was_handed;
-        self.serve_members(cx, now);
+        let must_wait = self.serve_members(cx, now);
         let quota = self.quota();
         let mut stack = self.stack.borrow_mut();
         let processed = stack.process(now, quota);
@@ -245,6 +245,10 @@ impl Driver {
             return Poll::Pending;
         }
         self.poll_room(cx);
+        // There is room now for the packets of other threads. While the device refuses frames, the timer looks again.
+        if must_wait && !self.unsent.has_refused() {
+            cx.waker().wake_by_ref();
+        }
         self.poll_timer(cx, sleep.as_mut(), now);
         Poll::Pending
     }

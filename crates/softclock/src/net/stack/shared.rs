@@ -289,18 +289,19 @@ impl Shared {
         mem::take(&mut lock(&self.outgoing).packets)
     }
 
-    /// Passes packets to `send`, which returns those that must wait longer.
+    /// Passes packets to `send`, which returns those that must wait longer. Returns whether some must.
     pub(super) fn send_all(
         &self,
         mut packets: VecDeque<Leaving>,
         mut send: impl FnMut(Leaving) -> Result<(), Leaving>,
-    ) {
+    ) -> bool {
         while let Some(packet) = packets.pop_front() {
             if let Err(packet) = send(packet) {
                 packets.push_front(packet);
                 break;
             }
         }
+        let must_wait = !packets.is_empty();
         let mut outgoing = lock(&self.outgoing);
         // Those that came meanwhile are later ones.
         packets.append(&mut outgoing.packets);
@@ -311,6 +312,7 @@ impl Shared {
         };
         drop(outgoing);
         blocked.into_iter().for_each(Waker::wake);
+        must_wait
     }
 
     /// The identification of the next packet.

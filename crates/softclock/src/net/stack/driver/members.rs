@@ -43,10 +43,11 @@ impl Driver {
         shared.clone()
     }
 
-    /// Makes the changes that sockets of other threads have asked for, and sends their packets.
-    pub(super) fn serve_members(&self, cx: &Context<'_>, now: Instant) {
+    /// Makes the changes that sockets of other threads have asked for, and sends their packets. Returns whether some of
+    /// these found no room.
+    pub(super) fn serve_members(&self, cx: &Context<'_>, now: Instant) -> bool {
         let Some(shared) = self.shared.get() else {
-            return;
+            return false;
         };
         shared.set_driver(cx.waker());
         let mut stack = self.stack.borrow_mut();
@@ -107,7 +108,7 @@ impl Driver {
                 shared.count_drop(not_sent(error));
             }
             Ok(())
-        });
+        })
     }
 
     /// Adds to the stack's counters what other threads have done.
