@@ -222,12 +222,14 @@ fn handshakes(page: &mut MetricsPage, tcp: &TcpReport) {
     let stats = &tcp.listeners;
     page.by(
         "softclock_tcp_cookies_total",
-        "SYN cookies that were sent, those that completed a handshake, and acknowledgments without a valid one.",
+        "SYN cookies that were sent, those that completed a handshake, acknowledgments without a valid one, and SYNs \
+         that came while others waited for the limit on cookies.",
         "outcome",
         [
             ("sent", stats.cookies_sent),
             ("accepted", stats.cookies_accepted),
             ("refused", stats.cookies_refused),
+            ("withheld", tcp.counts.cookies_withheld),
         ],
     );
     page.by(

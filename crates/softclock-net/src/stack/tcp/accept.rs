@@ -266,7 +266,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return listening.listener.is_full();
         }
         let is_proven = is_proven(&self.tcp.proven, bytes);
-        !listening.admits_syn(&self.tcp.shared, now, is_proven)
+        if listening.admits_syn(&self.tcp.shared, now, is_proven) {
+            return false;
+        }
+        // Else the owner is behind, or away.
+        let is_limited = !listening.listener.is_full() && listening.is_attended(now);
+        self.tcp.tally.counts.cookies_withheld += u64::from(is_limited);
+        true
     }
 
     /// Takes the next change of the peers whose SYNs go before those of others
@@ -284,15 +290,17 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return;
         };
         let bytes = frame.memory.bytes();
-        let channel = if !is_syn(bytes) {
-            &mut listening.handshakes
+        let cookies = &listening.cookies;
+        let (channel, is_withheld) = if !is_syn(bytes) {
+            (&mut listening.handshakes, false)
         } else if listening.listener.needs_cookies(&self.tcp.shared)
             && is_proven(&self.tcp.proven, bytes)
         {
-            &mut listening.proven_syns
+            (&mut listening.proven_syns, cookies.proven_wait)
         } else {
-            &mut listening.syns
+            (&mut listening.syns, cookies.others_wait)
         };
+        self.tcp.tally.counts.cookies_withheld += u64::from(is_withheld);
         let bytes = bytes.len();
         if channel.push(frame, bytes).is_err() {
             self.drops.count(DropReason::ChannelFull);
@@ -315,10 +323,16 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
     }
 
-    /// Sets the timer of listeners for SYNs that wait for cookies.
+    /// Notes whether SYNs wait for cookies, and sets the timer of listeners for them.
     fn await_cookie(&mut self, id: SlotId) {
-        let listening = self.tcp.listeners.get(id);
-        let next = listening.and_then(|listening| listening.next_cookie(self.tcp.latest));
+        let Some(listening) = self.tcp.listeners.get_mut(id) else {
+            return;
+        };
+        // The listener has no work, so SYNs that wait have found no cookie.
+        let next = listening.next_cookie(self.tcp.latest);
+        let wait = |syns: &Channel<_>| next.is_some() && !syns.is_empty();
+        listening.cookies.proven_wait = wait(&listening.proven_syns);
+        listening.cookies.others_wait = wait(&listening.syns);
         if let Some(next) = next {
             self.tcp.listeners_due = self.tcp.listeners_due.and(Window {
                 earliest: next,
@@ -545,6 +559,9 @@ fn scarce_room<T>(channel: &Channel<T>) -> Option<usize> {
 struct Cookies {
     to_proven: TokenBucket,
     to_others: TokenBucket,
+    /// Whether SYNs of proven peers waited for cookies when the listener last had no work, and those of others.
+    proven_wait: bool,
+    others_wait: bool,
 }
 
 impl Cookies {
@@ -553,6 +570,8 @@ impl Cookies {
         Self {
             to_proven: bucket.clone(),
             to_others: bucket,
+            proven_wait: false,
+            others_wait: false,
         }
     }
 

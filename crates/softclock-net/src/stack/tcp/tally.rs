@@ -36,6 +36,10 @@ pub struct TcpCounts {
     /// SYNs, and segments that may complete handshakes, that were discarded before any work since the channel of their
     /// listener was full.
     pub handshakes_discarded: u64,
+    /// SYNs that came while earlier ones waited, since their listener had sent as many cookies as it may
+    /// ([`cookies_per_second`](crate::tcp::listen::ListenSettings::cookies_per_second)): they wait, too, or are
+    /// discarded. Not those that the network interface discards ([`NiLrp`](crate::stack::Architecture::NiLrp)).
+    pub cookies_withheld: u64,
     retransmitted: [u64; RetransmissionCause::ALL.len()],
     events: [u64; SendEvent::ALL.len()],
 }
@@ -69,6 +73,7 @@ impl TcpCounts {
             orphans_reset,
             late_owners,
             handshakes_discarded,
+            cookies_withheld,
             retransmitted,
             events,
         } = more;
@@ -82,6 +87,7 @@ impl TcpCounts {
         self.orphans_reset += orphans_reset;
         self.late_owners += late_owners;
         self.handshakes_discarded += handshakes_discarded;
+        self.cookies_withheld += cookies_withheld;
         add_each(&mut self.retransmitted, retransmitted);
         add_each(&mut self.events, events);
     }

@@ -231,6 +231,7 @@ fn an_unattended_listener_sends_no_cookies() {
         assert_eq!(pair.state(0, client), Some(State::Established));
         let (cookies, _) = flood(&mut pair);
         assert_eq!(cookies, sent + 1 + 400 - 16, "{architecture:?}");
+        assert_eq!(pair.hosts[1].tcp_counts().cookies_withheld, 0);
     }
 }
 
@@ -271,6 +272,10 @@ fn cookies_are_limited_per_second() {
             stats.cookies_sent
         };
         assert_eq!(sent(&pair), 20, "{architecture:?}: those of 10 ms");
+        // All but those that are half open or answered, and lazily the first that waits.
+        let first = u64::from(architecture != Architecture::EarlyDemux);
+        let withheld = pair.hosts[1].tcp_counts().cookies_withheld;
+        assert_eq!(withheld, 400 - 16 - 20 - first, "{architecture:?}");
         // Without further frames a timer goes on with those that wait.
         pair.run(ms(50));
         let waiting = match architecture {
