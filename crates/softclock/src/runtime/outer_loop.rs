@@ -16,6 +16,8 @@ impl Inner {
     /// Begins a wait of the outer loop, and returns its longest time; zero if the runtime has work.
     pub(super) fn before_outer_wait(&self) -> Option<Duration> {
         self.end_outer_wait();
+        // The last turn may have left some, and no descriptor tells of them.
+        self.look_at_memory(&mut Vec::new());
         let look = match self.before_wait() {
             // A task was woken.
             Wait::Refused => return Some(Duration::ZERO),

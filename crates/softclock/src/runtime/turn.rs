@@ -221,7 +221,8 @@ impl Inner {
         self.collect_mail();
     }
 
-    fn look_at_memory(&self, woken: &mut Vec<Waker>) {
+    /// Passes on what queues in memory have found, such as the socket of a stack that a task of this thread has sent to.
+    pub(super) fn look_at_memory(&self, woken: &mut Vec<Waker>) {
         if self.each_turn.borrow().is_empty() {
             return;
         }

@@ -251,3 +251,33 @@ fn other_mechanisms_have_no_descriptor() {
         assert!(error.to_string().contains("use epoll"), "{error}");
     }
 }
+
+/// What a turn does for a socket of the same runtime is found before the outer loop waits.
+#[cfg(feature = "memory-net")]
+#[test]
+fn a_datagram_to_a_socket_of_the_same_runtime_is_received() {
+    use softclock::net::UdpSocket;
+
+    let runtime = Runtime::builder()
+        .events(Mechanism::Epoll)
+        .in_memory()
+        .build()
+        .unwrap();
+    let bind = || async { UdpSocket::bind(([127, 0, 0, 1], 0)).unwrap() };
+    let (sender, receiver) = runtime.block_on(async { (bind().await, bind().await) });
+    let to = receiver.local_addr().unwrap();
+    let is_received = Rc::new(Cell::new(false));
+    let received = is_received.clone();
+    let receiving = runtime.spawn_local(async move {
+        receiver.recv_from(&mut [0; 10]).await.unwrap();
+        received.set(true);
+    });
+    let mut outer = Outer::new(runtime);
+    // Until the receiver waits.
+    while outer.runtime.before_wait().is_some() {
+        outer.runtime.turn(Some(Duration::ZERO));
+    }
+    let sending = (outer.runtime).spawn_local(async move { sender.send_to(b"x", to).await });
+    outer.run_until(|| is_received.get());
+    drop((receiving, sending));
+}
