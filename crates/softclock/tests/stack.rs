@@ -2,6 +2,8 @@
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV6};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -336,6 +338,52 @@ fn packets_of_another_thread_that_find_no_room_follow_at_once() {
         sender.join().unwrap();
         let are_sent = || stack.report().counts.frames_sent >= DATAGRAMS * 41;
         wait_for(&are_sent, "packets of another thread still wait").await;
+    };
+    let run = || Runtime::new().unwrap().block_on(test());
+    namespace.inside(run).unwrap();
+}
+
+/// A socket of another thread that is opened and closed while the device's thread is busy does not keep the address of an
+/// earlier one, nor of a later one.
+#[test]
+fn sockets_that_the_device_has_not_seen_leave_their_address_free() {
+    const PORT: u16 = 4000;
+    let namespace = softclock_testing::namespace_for_taps!();
+    let (_, options) = options("scport");
+    let test = async || {
+        let stack = stack::open(&options).unwrap();
+        let share = stack.share();
+        let is_known = Arc::new(AtomicBool::new(false));
+        let (busy, is_busy) = mpsc::channel();
+        let (release, is_released) = mpsc::channel();
+        let known = is_known.clone();
+        let member = async move || {
+            share.join().unwrap();
+            let bind = || UdpSocket::bind(([192, 0, 2, 7], PORT)).unwrap();
+            let sender = UdpSocket::bind(([192, 0, 2, 7], 0)).unwrap();
+            let to = ([192, 0, 2, 7], PORT);
+            let first = bind();
+            sender.send_to(b"first", to).await.unwrap();
+            first.recv_from(&mut [0; 10]).await.unwrap();
+            known.store(true, Ordering::Release);
+            is_busy.recv().unwrap();
+            drop(first);
+            drop(bind());
+            let last = bind();
+            release.send(()).unwrap();
+            sender.send_to(b"last", to).await.unwrap();
+            let limit = Duration::from_secs(10);
+            softclock::timeout(limit, async { last.recv_from(&mut [0; 10]).await })
+                .await
+                .expect("the last socket does not receive")
+                .unwrap();
+        };
+        let member = thread::spawn(move || Runtime::new().unwrap().block_on(member()));
+        wait_for(&|| is_known.load(Ordering::Acquire), "nothing arrives").await;
+        busy.send(()).unwrap();
+        is_released.recv().unwrap();
+        wait_for(&|| member.is_finished(), "the thread goes on").await;
+        member.join().unwrap();
     };
     let run = || Runtime::new().unwrap().block_on(test());
     namespace.inside(run).unwrap();

@@ -377,7 +377,10 @@ impl Driver {
             if self.is_gone.get() {
                 return Poll::Ready(());
             }
-            self.ended.borrow_mut().push(cx.waker().clone());
+            let mut waiting = self.ended.borrow_mut();
+            if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
+                waiting.push(cx.waker().clone());
+            }
             Poll::Pending
         })
         .await;

@@ -115,6 +115,15 @@ struct Outgoing {
     blocked: Vec<Waker>,
 }
 
+impl Outgoing {
+    /// Adds a task that waits for room, unless it waits already.
+    fn register(&mut self, waker: &Waker) {
+        if !self.blocked.iter().any(|known| known.will_wake(waker)) {
+            self.blocked.push(waker.clone());
+        }
+    }
+}
+
 /// Frames in the rings of other threads that the stack has to handle, such as those from strangers to a connected
 /// socket.
 struct Returned {
@@ -206,10 +215,13 @@ impl Shared {
         if let Change::Close(local) = change {
             let waiting =
                 |change: &Change| matches!(change, Change::Bind(_)) && change.local() == local;
-            let is_unknown = bindings.changes.iter().any(waiting);
-            bindings.changes.retain(|change| change.local() != local);
+            // Changes before that are those of an earlier socket with the address.
+            let unknown = bindings.changes.iter().rposition(waiting);
+            let own = bindings.changes.split_off(unknown.unwrap_or(0));
+            let others = own.into_iter().filter(|change| change.local() != local);
+            bindings.changes.extend(others);
             bindings.bound.remove(&local);
-            if is_unknown {
+            if unknown.is_some() {
                 return;
             }
         }
@@ -231,7 +243,7 @@ impl Shared {
         let mut outgoing = lock(&self.outgoing);
         if outgoing.packets.len() >= MOST_OUTGOING {
             if let Some(cx) = cx {
-                outgoing.blocked.push(cx.waker().clone());
+                outgoing.register(cx.waker());
             }
             return Err(NotSent::Full);
         }
@@ -275,7 +287,7 @@ impl Shared {
         if outgoing.packets.len() < MOST_OUTGOING {
             return Poll::Ready(());
         }
-        outgoing.blocked.push(cx.waker().clone());
+        outgoing.register(cx.waker());
         Poll::Pending
     }
 
