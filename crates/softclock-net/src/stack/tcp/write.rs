@@ -6,7 +6,7 @@ use bytes::Bytes;
 use softclock_core::Instant;
 
 use super::{TcpError, TcpId};
-use crate::stack::Stack;
+use crate::stack::{Interest, Stack};
 use crate::tcp::connection::Connection;
 use crate::tcp::state::State;
 
@@ -102,6 +102,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let tally = &mut self.tcp.tally;
         tally.observe(connection, Connection::shutdown_write);
         self.tcp.mark_ready(id.0);
+        // A writer that waits for room learns that there will be none.
+        self.tcp.wake(id.0, Interest::WRITABLE);
         Ok(())
     }
 

@@ -266,7 +266,8 @@ impl Sender {
             return Err(bytes);
         }
         self.queue.push(bytes);
-        self.flags.is_writer_waiting = self.room() == 0;
+        // Another writer may wait for more room than is left.
+        self.flags.is_writer_waiting |= self.room() == 0;
         Ok(())
     }
 

@@ -313,3 +313,20 @@ fn a_peer_that_vanished_is_noticed_by_keep_alive() {
     pair.run(Duration::from_secs(141));
     assert_eq!(pair.read(0, client), Err(TcpError::Failed(Error::TimedOut)));
 }
+
+#[test]
+fn a_writer_that_waits_for_room_is_woken_by_the_end_of_its_half() {
+    let mut pair = Pair::new(Architecture::SoftLrp);
+    let [client, _server] = pair.connected();
+    let piece = || Bytes::from(vec![1; 10_000]);
+    while pair.hosts[0].tcp_write(pair.now, client, piece()).is_ok() {}
+    // The peer does not read.
+    pair.run(Duration::from_secs(2));
+    while pair.hosts[0].tcp_write(pair.now, client, piece()).is_ok() {}
+    let host = &mut pair.hosts[0];
+    while host.tcp_next_woken().is_some() {}
+    host.tcp_wait(pair.now, client, Interest::WRITABLE);
+    assert_eq!(host.tcp_next_woken(), None);
+    host.tcp_shutdown_write(pair.now, client).unwrap();
+    assert_eq!(host.tcp_next_woken(), Some(TcpWoken::Connection(client)));
+}

@@ -281,6 +281,26 @@ fn the_buffer_refuses_and_calls_back() {
     assert!(bench.sender.queue.charged() as usize <= bench.sender.buffer() as usize + 128);
 }
 
+#[test]
+fn a_write_does_not_take_the_call_of_another_writer_away() {
+    let mut bench = Bench::plain();
+    let room = bench.sender.room();
+    bench.write(room);
+    bench.sender.await_room();
+    bench.sent();
+    bench.pass(40);
+    assert!(!bench.ack(1000, &[]).room, "too little");
+    bench.write(10);
+    let mut calls = 0;
+    while !bench.sender.is_all_acked() {
+        bench.sent();
+        bench.pass(40);
+        let next = bench.sender.next().0;
+        calls += u32::from(bench.ack(next, &[]).room);
+    }
+    assert_eq!(calls, 1);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Write(usize),
