@@ -310,9 +310,8 @@ impl<P> ByteClock<P> {
             self.active_bps -= u128::from(class.options.rate.bps());
         }
         class.statistics.queued_bytes = 0;
-        core::mem::take(&mut class.queue)
-            .into_iter()
-            .map(|(packet, _)| packet)
+        // Not taken: the memory stays for the next packets.
+        class.queue.drain(..).map(|(packet, _)| packet)
     }
 
     /// Queues a class that has packets by its due time.

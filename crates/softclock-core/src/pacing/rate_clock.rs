@@ -118,11 +118,13 @@ impl RateClock {
         let before = self.target_ns;
         self.change_intervals(target, minimum);
         if let Some(train) = &mut self.train {
-            // The last transmission keeps its size, so its time scales with the target interval.
+            // The last transmission keeps its size, so its time scales with the target interval. It may have been
+            // recorded in parts.
             let share = train.last_ns;
+            let whole = share.max(train.on_schedule.ns_since(train.last));
             train.last_ns = scaled(self.target_ns, share, before);
             train.last_minimum_ns = scaled(self.minimum_ns, share, before);
-            train.on_schedule = train.last.add_ns(train.last_ns);
+            train.on_schedule = train.last.add_ns(scaled(self.target_ns, whole, before));
             train.burst_from = train.last;
         }
     }

@@ -55,15 +55,14 @@ impl Schedule {
         if plan == self.plan {
             return;
         }
-        let (former, full) = (self.plan, plan.full);
-        self.plan = plan;
-        // The clock is rescaled for the former size, and then changed to the new size at the new rate.
+        // The clock is rescaled for the former size in the new units, and then changed to the new size at the new rate.
         let rescaled = Plan {
-            full: former.full,
+            full: plan.pace.full_cost() * u64::from(self.plan.joined),
             ..plan
         };
+        self.plan = plan;
         self.clock.set_rates(rescaled.target(), rescaled.minimum());
-        if full != former.full {
+        if plan.full != rescaled.full {
             self.clock.set_intervals(plan.target(), plan.minimum());
         }
     }
@@ -330,6 +329,26 @@ mod tests {
         schedule.set_pacing(mbit(1000));
         assert_eq!(schedule.next(us(10)), us(12));
         assert_eq!(send(&mut schedule, us(12), 1472), 4);
+    }
+
+    #[test]
+    fn a_rate_in_other_units_counts_from_the_last_transmission() {
+        let mut schedule = Schedule::new(mbit(20), 4);
+        send(&mut schedule, us(0), 1472);
+        schedule.set_pacing(Pacing::of_datagrams(NonZeroU32::new(1000).unwrap()));
+        assert_eq!(schedule.next(us(10)), us(1000));
+        schedule.set_pacing(mbit(20));
+        assert_eq!(schedule.next(us(10)), us(600));
+    }
+
+    #[test]
+    fn a_new_rate_counts_all_datagrams_of_the_last_transmission() {
+        let mut schedule = Schedule::new(mbit(100), 4);
+        // To four peers, by a call for each.
+        (0..4).for_each(|_| schedule.on_sent(us(0), 1472, 1));
+        assert_eq!(schedule.next(us(0)), us(480));
+        schedule.set_pacing(mbit(50));
+        assert_eq!(schedule.next(us(0)), us(960));
     }
 
     proptest! {

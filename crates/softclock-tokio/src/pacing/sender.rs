@@ -399,6 +399,7 @@ impl<F: Clone + PartialEq> State<F> {
             }
             if self.queue.is_empty() {
                 self.is_running = false;
+                self.blocked_since = None;
                 if let Some(schedule) = &mut self.schedule {
                     schedule.end();
                 }
