@@ -37,6 +37,20 @@ fn is_readable(wake: &WakeTimer, limit: Duration) -> bool {
 }
 
 #[test]
+fn many_events_of_one_time_are_due_at_the_first_check() {
+    let mut timers = LoopTimers::new();
+    let due = FireWindow::from(timers.now() + 3 * MS);
+    for event in 0..200 {
+        timers.schedule(due, event);
+    }
+    thread::sleep(5 * MS);
+    timers.check(TriggerState::Turn);
+    // They have to be sorted first, which takes a part of a check's work.
+    let found = overdue(&mut timers).len();
+    assert!((16..=32).contains(&found), "{found}");
+}
+
+#[test]
 fn events_fire_in_order_and_not_early() {
     let mut timers = LoopTimers::new();
     let start = Instant::now();

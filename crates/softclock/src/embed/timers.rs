@@ -209,9 +209,16 @@ impl<T> LoopTimers<T> {
     #[inline]
     pub fn next_overdue(&mut self) -> Option<Due<T>> {
         self.left = self.left.checked_sub(1)?;
-        let due = self
-            .timers
-            .next_overdue(self.state, self.timers.last_check());
+        let last = self.timers.last_check();
+        let due = loop {
+            let due = self.timers.next_overdue(self.state, last);
+            // Without an event, those that are due may have been sorted only.
+            let has_more = self.timers.next_due().is_some_and(|next| next <= last);
+            if due.is_some() || !has_more || self.left == 0 {
+                break due;
+            }
+            self.left -= 1;
+        };
         if let Some(alarms) = &self.alarms {
             set_plain_next_due(alarms, &self.timers);
         }
