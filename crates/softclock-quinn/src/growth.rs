@@ -18,8 +18,10 @@ enum Phase {
     Start {
         /// When the window reached the path's capacity, if it is known.
         full_since: Option<Instant>,
+        /// The bytes acknowledged since then for which the window has not grown.
+        credit: u64,
     },
-    /// The last loss was one of a full path, and its window has not been exceeded clearly.
+    /// The last loss was one of a full path.
     Lost(Loss),
     /// The controller decides alone.
     Free,
@@ -49,7 +51,10 @@ pub(crate) struct Window {
 impl Growth {
     pub(crate) fn new() -> Self {
         Self {
-            phase: Phase::Start { full_since: None },
+            phase: Phase::Start {
+                full_since: None,
+                credit: 0,
+            },
         }
     }
 
@@ -71,7 +76,7 @@ impl Growth {
         window: Window,
         capacity: Option<u64>,
     ) -> u64 {
-        let Phase::Start { full_since } = &mut self.phase else {
+        let Phase::Start { full_since, credit } = &mut self.phase else {
             return acknowledged;
         };
         let Some(capacity) = capacity else {
@@ -86,19 +91,22 @@ impl Growth {
             return acknowledged.min(room);
         }
         let since = *full_since.get_or_insert(now);
-        match now.saturating_duration_since(since) < window.round_trip * FULL_ROUND_TRIPS {
-            true => {
-                let part = u128::from(acknowledged) * u128::from(window.datagram);
-                u64::try_from(part / u128::from(window.bytes.max(1))).unwrap_or(acknowledged)
-            }
-            false => acknowledged / 16,
+        if now.saturating_duration_since(since) >= window.round_trip * FULL_ROUND_TRIPS {
+            return acknowledged / 16;
         }
+        *credit = credit.saturating_add(acknowledged);
+        if *credit < window.bytes {
+            return 0;
+        }
+        *credit -= window.bytes;
+        window.datagram
     }
 
     /// Records a loss, or a mark of congestion, at this window. `capacity` is that of the path, if it has been
     /// measured.
     ///
-    /// A window that does not fill the path is not held back: the loss has another cause, such as other connections.
+    /// A window that does not fill the path is not held back: the loss has another cause, such as other connections. Nor
+    /// is one above twice the capacity: the queue is long, or the path has become faster.
     pub(crate) fn on_loss(
         &mut self,
         now: Instant,
@@ -106,8 +114,11 @@ impl Growth {
         datagram: u64,
         capacity: Option<u64>,
     ) {
-        let full = capacity.map(|capacity| capacity - capacity / 16);
-        let Some(full) = full.filter(|full| window >= *full) else {
+        let is_full = |capacity: &u64| {
+            let least = capacity - capacity / 16;
+            (least..=capacity.saturating_mul(2)).contains(&window)
+        };
+        let Some(capacity) = capacity.filter(is_full) else {
             self.phase = Phase::Free;
             return;
         };
@@ -123,7 +134,7 @@ impl Growth {
         self.phase = Phase::Lost(Loss {
             at: now,
             window,
-            level: window.saturating_sub(margin.max(2 * datagram)).max(full),
+            level: (window.saturating_sub(margin.max(2 * datagram))).max(capacity - capacity / 16),
             round: (now, 0),
         });
     }
@@ -133,15 +144,12 @@ impl Growth {
     /// After a loss, it stays a little below the window of that loss for as long as CUBIC's function does (RFC 9438,
     /// section 4.2). CUBIC itself follows Reno where that is faster (section 4.3): on a path that holds 40 datagrams in
     /// 40 ms, the window returns after one second and not three. Then it grows by a datagram, or 1/64 of that window,
-    /// in each round trip, until it is an eighth above it.
+    /// in each round trip, and by 1/16 of itself when it is an eighth above it: the controller, whose clock has run on,
+    /// would double it.
     pub(crate) fn is_held(&mut self, now: Instant, window: Window) -> bool {
         let Phase::Lost(loss) = &mut self.phase else {
             return false;
         };
-        if window.bytes > loss.window.saturating_add(loss.window / 8) {
-            self.phase = Phase::Free;
-            return false;
-        }
         if window.bytes <= loss.level {
             return false;
         }
@@ -153,7 +161,11 @@ impl Growth {
             loss.round = (now, window.bytes);
             return false;
         }
-        window.bytes >= before + window.datagram.max(loss.window / 64)
+        let step = match window.bytes > loss.window.saturating_add(loss.window / 8) {
+            true => window.bytes / 16,
+            false => loss.window / 64,
+        };
+        window.bytes >= before.saturating_add(step.max(window.datagram))
     }
 }
 
@@ -230,18 +242,20 @@ mod tests {
         assert_eq!(grown(30, 40_000), 2 * DATAGRAM);
         assert_eq!(grown(39, 40_000), DATAGRAM);
         // By a datagram for each window.
-        assert_eq!(grown(40, 40_000), 2 * DATAGRAM / 40);
-        assert_eq!(grown(80, 40_000), 2 * DATAGRAM / 80);
+        let of_a_window: u64 = (0..20).map(|_| grown(40, 40_000)).sum();
+        assert_eq!(of_a_window, DATAGRAM);
+        let of_a_large_one: u64 = (0..5000).map(|_| grown(10_000, 40_000)).sum();
+        assert_eq!(of_a_large_one, DATAGRAM);
         assert_eq!(grown(80, 90_000), 2 * DATAGRAM, "a faster path");
     }
 
     #[test]
     fn a_capacity_that_is_wrong_holds_back_for_some_round_trips() {
         let (mut growth, now) = (Growth::new(), Instant::now());
-        let mut grown = |at| growth.in_slow_start(at, 1600, window(40), Some(4000));
-        assert_eq!(grown(now), 40);
-        assert_eq!(grown(now + RTT * 31), 40);
-        assert_eq!(grown(now + RTT * 33), 100);
+        let mut grown = |at| growth.in_slow_start(at, 16_000, window(40), Some(4000));
+        assert_eq!([grown(now), grown(now)], [0, 0]);
+        assert_eq!(grown(now + RTT * 31), DATAGRAM);
+        assert_eq!(grown(now + RTT * 33), 1000);
     }
 
     #[test]
@@ -262,9 +276,10 @@ mod tests {
         assert!(!growth.is_held(later, window(38)));
         assert!(growth.is_held(later + ms(39), window(39)));
         assert!(!growth.is_held(later + ms(40), window(39)));
-        // Clearly above the window of the loss.
-        assert!(!growth.is_held(later + ms(50), window(46)));
-        assert!(!growth.is_held(later + ms(50), window(39)));
+        // Clearly above the window of the loss, by a sixteenth.
+        assert!(!growth.is_held(later + ms(80), window(64)));
+        assert!(!growth.is_held(later + ms(90), window(67)));
+        assert!(growth.is_held(later + ms(90), window(69)));
     }
 
     #[test]
@@ -283,14 +298,15 @@ mod tests {
     #[test]
     fn a_window_is_not_held_below_the_capacity() {
         let now = Instant::now();
-        for capacity in [None, Some(48_000)] {
+        for capacity in [None, Some(48_000), Some(19_000)] {
             let mut growth = Growth::new();
             growth.on_loss(now, 40 * DATAGRAM, DATAGRAM, capacity);
             assert!(!growth.is_starting() && !growth.is_held(now, window(39)));
         }
         let mut growth = Growth::new();
-        growth.on_loss(now, 33 * DATAGRAM, DATAGRAM, Some(32_000 * 16 / 15 + 16));
-        assert!(!growth.is_held(now, window(32)) && growth.is_held(now, window(33)));
+        growth.on_loss(now, 33 * DATAGRAM, DATAGRAM, Some(34_000));
+        // 31.9 datagrams.
+        assert!(!growth.is_held(now, window(31)) && growth.is_held(now, window(32)));
     }
 
     #[test]

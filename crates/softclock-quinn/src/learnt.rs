@@ -3,7 +3,8 @@
 //! A controller does not know its connection, and a socket does not know which connection sends. But quinn makes the
 //! three calls that belong to one transmission one after the other on one thread: `Controller::on_sent`,
 //! `UdpPoller::poll_writable`, `AsyncUdpSocket::try_send`. Each connection has a poller of its own. So the controller
-//! leaves what it has learnt in a variable of the thread, from which the poller takes it.
+//! leaves what it has learnt in a variable of the thread, from which the poller takes it. Probes of the path and of its
+//! MTU lack the first call, so that the bytes of both are compared.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -108,10 +109,15 @@ impl Learnt {
         self.trains().acknowledge(now, largest);
     }
 
-    /// Returns the rate of the path in bytes a second, if it is known, and whether by enough measurements.
-    pub(crate) fn path(&self) -> (Option<u64>, bool) {
+    /// Returns the rate of the path in bytes a second, if it is known, and whether trains may tell more of it.
+    pub(crate) fn path(&self) -> (Option<u64>, More) {
         let trains = self.trains();
-        (trains.bytes_per_second(), trains.is_settled())
+        let more = match (trains.are_in_vain(), trains.is_settled()) {
+            (true, _) => More::Never,
+            (false, false) => More::Needed,
+            (false, true) => More::Welcome,
+        };
+        (trains.bytes_per_second(), more)
     }
 
     fn trains(&self) -> MutexGuard<'_, Trains> {
@@ -119,26 +125,38 @@ impl Learnt {
     }
 }
 
-/// A packet that a connection has just made.
+/// Whether further trains are of use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum More {
+    Needed,
+    Welcome,
+    Never,
+}
+
+/// The datagrams that a connection has just made.
 pub(crate) struct Sending {
     pub(crate) learnt: Arc<Learnt>,
+    pub(crate) made: Made,
+}
+
+/// The number of the last packet, and the bytes of all.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Made {
     pub(crate) packet_number: u64,
+    pub(crate) bytes: u64,
 }
 
 thread_local! {
-    /// The last packet that a connection has made on this thread.
+    /// What a connection has made last on this thread.
     static SENDING: Cell<Option<Sending>> = const { Cell::new(None) };
 }
 
-/// Leaves the last packet that a connection has made on this thread.
-pub(crate) fn set_sending(learnt: Arc<Learnt>, packet_number: u64) {
-    SENDING.set(Some(Sending {
-        learnt,
-        packet_number,
-    }));
+/// Leaves what a connection has made on this thread.
+pub(crate) fn set_sending(learnt: Arc<Learnt>, made: Made) {
+    SENDING.set(Some(Sending { learnt, made }));
 }
 
-/// Takes the last packet that a connection has made on this thread.
+/// Takes what a connection has made last on this thread.
 pub(crate) fn take_sending() -> Option<Sending> {
     SENDING.take()
 }

@@ -60,11 +60,13 @@
 //! At low rates they leave one by one; where two take no more than 500 us (48 Mbit/s), as many as do leave together by
 //! one call (segmentation offload). Never more than [`Limits::burst`] leave back to back. The default is four. State
 //! ten for rates near 1 Gbit/s, where they take 120 us: calls with four cost the sender up to a quarter of its
-//! processor time. State two if the bottleneck's queue may be as short as five datagrams at 100 Mbit/s or more, where
-//! four leave together, and one or two if it may be shorter at any rate, so that it does not lose datagrams when the
-//! timer was late. The price of a small burst is the rate of a thread that gets its processor late: four datagrams for
-//! each 5 ms are 10 Mbit/s. If the rate is not reached and each of [`Counts::calls`] sends nearly a burst, a larger one
-//! helps.
+//! processor time. State two if the bottleneck's queue is as short as five datagrams and its rate 100 Mbit/s or more,
+//! and one or two if its queue is shorter still, whatever its rate, so that it does not lose datagrams when the timer
+//! was late. The price of a small burst is the rate of a thread that gets its processor late: four datagrams for each 5
+//! ms are 10 Mbit/s. If the rate is not reached and each of [`Counts::calls`] sends nearly a burst, a larger one helps.
+//!
+//! With a burst of four or more, a learnt rate begins with trains of four at any rate, which measure the path
+//! ([`observed`]).
 //!
 //! Datagrams in the queue are sent even if the endpoint is dropped meanwhile, so that the peer learns that a connection
 //! was closed. Under softclock they leave while the runtime runs, and its end drops them: await

@@ -14,8 +14,9 @@ use quinn::{AsyncUdpSocket, Runtime, UdpPoller};
 use softclock_tokio::pacing::{Outlet, PacedSender};
 use softclock_tokio::{Counts, Limits, Pacing, Rate, Timers};
 
-use crate::learnt::{Learnt, take_sending};
+use crate::learnt::{Learnt, Made, take_sending};
 use crate::runtime::{LoopTimer, is_on_softclock};
+use crate::trains::TRAIN;
 
 /// Creates a socket that sends at the rate of `pacing`, which all connections of its endpoint share. Pass it to
 /// [`quinn::Endpoint::new_with_abstract_socket`].
@@ -132,8 +133,8 @@ thread_local! {
 /// The sender for a transmission.
 struct Next {
     sender: Arc<PacedSender<Socket>>,
-    /// The packet number of its last datagram, if it is known.
-    packet_number: Option<u64>,
+    /// What the connection has made last, if it was this transmission.
+    made: Option<Made>,
 }
 
 impl PacedSocket {
@@ -151,6 +152,7 @@ impl PacedSocket {
 impl AsyncUdpSocket for PacedSocket {
     fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
         Box::pin(Poller {
+            own: self.socket.own.clone().create_io_poller(),
             socket: self,
             connection: None,
         })
@@ -160,7 +162,7 @@ impl AsyncUdpSocket for PacedSocket {
         let next = match &self.rate {
             RateSource::Stated(sender) => Some(Next {
                 sender: sender.clone(),
-                packet_number: None,
+                made: None,
             }),
             RateSource::Window { .. } => NEXT.take(),
         };
@@ -215,7 +217,12 @@ impl Next {
         // Before the call, which may send them.
         if let Some(learnt) = learnt {
             let datagrams = length.div_ceil(segment_bytes).max(1);
-            learnt.on_queued(datagrams, segment_bytes, self.packet_number);
+            let made = self.made.filter(|made| made.bytes == length as u64);
+            learnt.on_queued(
+                datagrams,
+                segment_bytes,
+                made.map(|made| made.packet_number),
+            );
         }
         let result = (self.sender).try_send(flow.clone(), transmit.contents, segment_bytes);
         if let (Some(learnt), Err(_)) = (learnt, &result) {
@@ -229,6 +236,8 @@ impl Next {
 #[derive(Debug)]
 struct Poller {
     socket: Arc<PacedSocket>,
+    /// Waits for room in the socket itself.
+    own: Pin<Box<dyn UdpPoller>>,
     connection: Option<Connection>,
 }
 
@@ -237,8 +246,8 @@ struct Poller {
 struct Connection {
     sender: Arc<PacedSender<Socket>>,
     learnt: Arc<Learnt>,
-    /// The packet number of the last datagram of the next transmission, if it is known.
-    packet_number: Option<u64>,
+    /// What the connection has made and not handed over.
+    made: Option<Made>,
     /// The rate that the sender has, and the datagrams that it joins at least.
     current: (Option<Rate>, u32),
 }
@@ -248,6 +257,8 @@ impl UdpPoller for Poller {
         let this = self.get_mut();
         let (limits, timing) = match &this.socket.rate {
             RateSource::Stated(sender) => {
+                // Not for another connection on this thread.
+                drop(take_sending());
                 return sender.poll_room(cx, MOST_SEGMENTS).map(Ok);
             }
             RateSource::Window { limits, timing } => (*limits, timing),
@@ -256,6 +267,9 @@ impl UdpPoller for Poller {
             let known = this.connection.take();
             let same = known.filter(|known| Arc::ptr_eq(&known.learnt, &sending.learnt));
             let mut connection = same.unwrap_or_else(|| {
+                if limits.burst < TRAIN {
+                    sending.learnt.end_measuring();
+                }
                 let socket = Socket {
                     learnt: Some(sending.learnt.clone()),
                     ..this.socket.socket.clone()
@@ -263,23 +277,23 @@ impl UdpPoller for Poller {
                 Connection {
                     sender: timing.sender(&socket, None, limits),
                     learnt: sending.learnt,
-                    packet_number: None,
+                    made: None,
                     current: (None, 1),
                 }
             });
-            connection.packet_number = Some(sending.packet_number);
+            connection.made = Some(sending.made);
             this.connection = Some(connection);
         }
         let Some(connection) = &mut this.connection else {
             // The connection's congestion controller is not observed.
             NEXT.set(None);
-            return Poll::Ready(Ok(()));
+            return this.own.as_mut().poll_writable(cx);
         };
         connection.update(limits);
         ready!(connection.sender.poll_room(cx, MOST_SEGMENTS));
         NEXT.set(Some(Next {
             sender: connection.sender.clone(),
-            packet_number: connection.packet_number.take(),
+            made: connection.made.take(),
         }));
         Poll::Ready(Ok(()))
     }
@@ -342,9 +356,9 @@ impl Socket {
             return Ok((bytes.len(), true));
         }
         // The limit falls to 1 when the device turns out to have no segmentation.
-        let most = self.own.max_transmit_segments() * segment_bytes;
+        let most = (self.own.max_transmit_segments() * segment_bytes).max(segment_bytes);
         let mut sent = 0;
-        for part in bytes.chunks(most.max(segment_bytes)) {
+        for part in bytes.chunks(most) {
             let size = (part.len() > segment_bytes).then_some(segment_bytes);
             match self.own.try_send(&transmit(part, size)) {
                 Ok(()) => sent += part.len(),
@@ -352,7 +366,7 @@ impl Socket {
                 Err(_) => break,
             }
         }
-        Ok((sent, sent == bytes.len()))
+        Ok((sent, bytes.len() <= most))
     }
 }
 
@@ -378,7 +392,10 @@ impl Outlet for Socket {
         if let Some(learnt) = &self.learnt {
             let datagrams = |bytes: usize| bytes.div_ceil(segment_bytes).max(1);
             match &result {
-                Ok((sent, is_whole)) => learnt.on_left(datagrams(*sent), *is_whole),
+                Ok((sent, by_one_call)) => {
+                    let are_equal = sent.is_multiple_of(segment_bytes);
+                    learnt.on_left(datagrams(*sent), *by_one_call && are_equal);
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 // The sender drops them.
                 Err(_) => learnt.on_left(datagrams(bytes.len()), false),

@@ -14,7 +14,13 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(crate) struct Trains {
     queued: VecDeque<Queued>,
+    /// The last packet number that was handed over.
+    last: Option<u64>,
     left: VecDeque<Train>,
+    /// The largest packet number that was acknowledged.
+    largest: u64,
+    /// The trains that have left since the last measurement.
+    in_vain: u32,
     /// The newest measurements, the oldest first.
     found: VecDeque<Dispersion>,
     /// The rate by them.
@@ -49,12 +55,17 @@ struct Dispersion {
 }
 
 impl Trains {
-    /// Adds datagrams to those that wait. Returns false if so many wait that their sender must have dropped some, of
+    /// Adds datagrams to those that wait, the last of which has a packet number. The others have those before it if they
+    /// follow those of the last call: quinn leaves out numbers at random (RFC 9000, section 21.4), and those of the
+    /// handshake count from 0, too. Returns false if so many calls wait that their sender must have dropped some, of
     /// which nothing is known.
     pub(crate) fn queue(&mut self, datagrams: usize, bytes: usize, last: Option<u64>) -> bool {
+        let before = last.and_then(|last| last.checked_sub(datagrams as u64));
+        let follows = before.is_some() && before == self.last;
+        self.last = last;
         self.queued.push_back(Queued {
             datagrams,
-            last,
+            last: last.filter(|_| follows),
             bytes,
         });
         self.queued.len() <= MOST_QUEUED
@@ -101,11 +112,17 @@ impl Trains {
                 self.left.pop_front();
             }
             self.left.push_back(train);
+            self.in_vain += 1;
         }
     }
 
     /// Records an acknowledgment of packets up to `largest`.
     pub(crate) fn acknowledge(&mut self, now: Instant, largest: u64) {
+        if largest < self.largest {
+            // Another space of packet numbers.
+            self.left.clear();
+        }
+        self.largest = largest;
         while self.left.front().is_some_and(|train| train.last < largest) {
             self.left.pop_front();
         }
@@ -133,12 +150,20 @@ impl Trains {
             self.found.pop_front();
         }
         self.found.push_back(dispersion);
-        self.bytes_per_second = mean(self.found.iter().copied().collect());
+        self.in_vain = 0;
+        // Without a sound mean, such as after acknowledgments that arrived together, the last one stays.
+        self.bytes_per_second =
+            mean(self.found.iter().copied().collect()).or(self.bytes_per_second);
     }
 
     /// Whether there are enough measurements for a sound mean.
     pub(crate) fn is_settled(&self) -> bool {
         self.found.len() >= MOST_FOUND / 2
+    }
+
+    /// Whether trains seem to lead to no measurement, such as those to a receiver that acknowledges seldom.
+    pub(crate) fn are_in_vain(&self) -> bool {
+        self.in_vain > MOST_IN_VAIN
     }
 
     /// Returns the rate of the path in bytes of payload a second. `None` before the first measurement, and while they
@@ -159,7 +184,7 @@ fn mean(mut found: Vec<Dispersion>) -> Option<u64> {
     let bytes: u128 = middle.iter().map(|one| u128::from(one.bytes)).sum();
     let nanos: u128 = middle.iter().map(|one| u128::from(one.nanos)).sum();
     let wake_ups = RESOLUTION.as_nanos() * middle.len() as u128;
-    if middle.is_empty() || nanos < 2 * wake_ups {
+    if middle.is_empty() || nanos < 3 * wake_ups {
         return None;
     }
     let rate = bytes * 1_000_000_000 / (nanos + wake_ups);
@@ -180,8 +205,11 @@ const SHORTEST: usize = 3;
 /// The packets between the two acknowledgments of a measurement.
 const LEAST_PACKETS: u64 = 2;
 
-/// More entries than the queues of senders have.
+/// The most calls whose datagrams wait.
 const MOST_QUEUED: usize = 1024;
+
+/// The most trains in a row without a measurement.
+const MOST_IN_VAIN: u32 = 64;
 
 /// The most trains that are on their way; the oldest are forgotten.
 const MOST_LEFT: usize = 256;
@@ -197,6 +225,13 @@ mod tests {
 
     const BYTES: usize = 1250;
 
+    /// After a packet with the number 0.
+    fn trains() -> Trains {
+        let mut trains = Trains::default();
+        send(&mut trains, 1, 0);
+        trains
+    }
+
     /// Hands over a train whose last packet has this number, and lets it leave.
     fn send(trains: &mut Trains, datagrams: usize, last: u64) {
         assert!(trains.queue(datagrams, BYTES, Some(last)));
@@ -205,7 +240,7 @@ mod tests {
 
     /// Trains of four, each of which takes this time from the second packet to the fourth.
     fn measured(times_us: &[u64]) -> Option<u64> {
-        let (mut trains, mut now) = (Trains::default(), Instant::now());
+        let (mut trains, mut now) = (trains(), Instant::now());
         for (number, &time_us) in (4..).step_by(4).zip(times_us) {
             send(&mut trains, 4, number);
             now += Duration::from_millis(50);
@@ -236,13 +271,13 @@ mod tests {
     #[test]
     fn times_of_wake_ups_are_no_measurement() {
         assert_eq!(measured(&[0, 0, 0]), None);
-        assert_eq!(measured(&[59; 8]), None);
-        assert!(measured(&[60; 8]).is_some());
+        assert_eq!(measured(&[89; 8]), None);
+        assert!(measured(&[90; 8]).is_some());
     }
 
     #[test]
     fn datagrams_of_several_transmissions_leave_as_one_train() {
-        let (mut trains, now) = (Trains::default(), Instant::now());
+        let (mut trains, now) = (trains(), Instant::now());
         assert!(trains.queue(3, BYTES, Some(3)));
         assert!(trains.queue(3, BYTES, Some(6)));
         trains.leave(1, true);
@@ -257,7 +292,7 @@ mod tests {
     #[test]
     fn what_is_no_train_is_not_measured() {
         let leave = |datagrams: usize, last: Option<u64>, is_train: bool| {
-            let (mut trains, now) = (Trains::default(), Instant::now());
+            let (mut trains, now) = (trains(), Instant::now());
             assert!(trains.queue(datagrams, BYTES, last));
             trains.leave(datagrams, is_train);
             trains.acknowledge(now, 2);
@@ -267,18 +302,49 @@ mod tests {
         assert!(leave(4, Some(4), true).is_some());
         assert_eq!(leave(4, None, true), None, "no packet numbers");
         assert_eq!(leave(4, Some(4), false), None, "by several calls");
-        assert_eq!(leave(2, Some(4), true), None, "too short");
+        assert_eq!(leave(2, Some(2), true), None, "too short");
+        assert_eq!(leave(4, Some(5), true), None, "a number left out");
+        assert_eq!(leave(4, Some(3), true), None, "other numbers");
+    }
+
+    #[test]
+    fn numbers_that_go_back_are_another_space() {
+        let (mut trains, now) = (trains(), Instant::now());
+        send(&mut trains, 4, 4);
+        trains.acknowledge(now, 2);
+        trains.acknowledge(now, 1);
+        trains.acknowledge(now + Duration::from_millis(1), 4);
+        assert_eq!(trains.bytes_per_second(), None);
     }
 
     #[test]
     fn a_refused_transmission_is_forgotten() {
-        let (mut trains, now) = (Trains::default(), Instant::now());
-        assert!(trains.queue(4, BYTES, Some(9)));
+        let (mut trains, now) = (trains(), Instant::now());
+        assert!(trains.queue(4, BYTES, Some(4)));
         trains.cancel();
+        // The same again.
         send(&mut trains, 4, 4);
-        trains.acknowledge(now, 2);
-        trains.acknowledge(now + Duration::from_millis(1), 4);
+        send(&mut trains, 4, 8);
+        trains.acknowledge(now, 6);
+        trains.acknowledge(now + Duration::from_millis(1), 8);
         assert!(trains.bytes_per_second().is_some());
+    }
+
+    #[test]
+    fn measurements_that_fail_keep_the_last_rate() {
+        let mut times = vec![1970; 2];
+        times.extend([0; MOST_FOUND]);
+        assert!(measured(&times).is_some());
+    }
+
+    #[test]
+    fn trains_that_are_not_measured_are_in_vain() {
+        let mut trains = trains();
+        for number in (4..).step_by(4).take(70) {
+            assert_eq!(trains.are_in_vain(), number > 4 * 65);
+            send(&mut trains, 4, number);
+            trains.acknowledge(Instant::now(), number);
+        }
     }
 
     #[derive(Clone, Copy, Debug)]

@@ -16,28 +16,29 @@ use quinn::congestion::{Controller, ControllerFactory, ControllerMetrics};
 use quinn_proto::RttEstimator;
 
 use crate::growth::{Growth, Window, capacity};
-use crate::learnt::{Learnt, set_sending};
+use crate::learnt::{Learnt, Made, More, set_sending};
 
 /// Makes the controllers of `factory` report their rates to [`paced_by_window`](crate::paced_by_window) sockets, and
 /// holds their windows back where growth only makes losses. Pass the result to
 /// [`quinn::TransportConfig::congestion_controller_factory`].
 ///
-/// In slow start, the rate of a connection is 5/4 of its congestion window for each smoothed round trip, the rate at
-/// which quinn's own pacing hands datagrams over (RFC 9002, section 7.7), and no more than the measured rate of the
-/// path. Later it is 26/25 of the window. A connection without a sample of its round trip has no rate, and is not
-/// paced.
+/// The rate of a connection is 5/4 of its congestion window for each smoothed round trip, the rate at which quinn's own
+/// pacing hands datagrams over (RFC 9002, section 7.7), and no more than the measured rate of the path. It is 26/25 of
+/// a window that fills the measured path, and after slow start. A connection is not paced before its first
+/// acknowledgment.
 ///
-/// **Slow start ends at the capacity of the path**, and not with the loss of half a window. Datagrams leave in trains
-/// of four, as far as the [burst](softclock_tokio::Limits::burst) allows, until their acknowledgments have told the
-/// rate of the path. A window that has reached that rate in a round trip grows by one datagram in each, for 32 of them;
-/// then by a sixteenth. Without a measurement, it grows by half in each round trip from twice the initial window on. A
-/// path is not measured if the burst is below four, and faster ones than 400 Mbit/s are not, where wake-ups take as
-/// long as trains.
+/// **In slow start, the window doubles up to the capacity of the path and no further**: the measured rate times the
+/// least round trip. From there on it grows by one datagram in each round trip, after 32 of them by a sixteenth. For
+/// the measurement, datagrams leave in trains of four, whose acknowledgments are as far apart as the slowest link
+/// spreads them. The path is not measured if the [burst](softclock_tokio::Limits::burst) is below four, if it is faster
+/// than about 250 Mbit/s, where wake-ups take as long as trains, or if the receiver acknowledges fewer than every
+/// second datagram. The window then grows by half in each round trip from twice the initial window on.
 ///
-/// **After the loss of a window that filled the measured path, the window stays below it for as long as CUBIC's
-/// function does** (RFC 9438, section 4.2), without the faster growth of its Reno-friendly region (section 4.3), which
-/// makes a loss several times a second where a path holds few datagrams. A loss at a smaller window has another cause,
-/// such as other connections, and changes nothing.
+/// **After the loss of a window that filled the measured path, it stays below that for as long as CUBIC's function
+/// does** (RFC 9438, section 4.2), with any controller. CUBIC's Reno-friendly region (section 4.3) returns sooner, and
+/// makes a loss several times a second where a path holds few datagrams. Then it grows by 1/64 in each round trip, or a
+/// datagram, and by 1/16 when it is well above. A loss at a smaller window has another cause, such as other
+/// connections, and one at more than twice the capacity tells of a long queue or a faster path: both change nothing.
 ///
 /// All other decisions are those of `factory`. Controllers that report no slow start threshold, such as quinn's BBR,
 /// make all of their decisions, and have a rate of 5/4.
@@ -50,8 +51,8 @@ pub fn observed(factory: impl ControllerFactory + Send + Sync + 'static) -> Arc<
     })
 }
 
-/// Like [`observed`], with the windows of `factory` as they are: for paths whose queues have room for a window, where
-/// nothing is gained, or for the full share beside others.
+/// Like [`observed`], without any change of the window, and without trains: for paths with long queues, where nothing
+/// is gained.
 pub fn observed_unchanged(
     factory: impl ControllerFactory + Send + Sync + 'static,
 ) -> Arc<Observed> {
@@ -69,15 +70,8 @@ pub struct Observed {
 
 impl ControllerFactory for Observed {
     fn build(self: Arc<Self>, now: Instant, current_mtu: u16) -> Box<dyn Controller> {
-        Box::new(Reporter {
-            controller: self.factory.clone().build(now, current_mtu),
-            growth: self.holds_back.then(Growth::new),
-            learnt: Arc::new(Learnt::new(self.holds_back)),
-            datagram: u64::from(current_mtu),
-            round_trip: None,
-            path: None,
-            least: Duration::ZERO,
-        })
+        let controller = self.factory.clone().build(now, current_mtu);
+        Box::new(Reporter::new(controller, self.holds_back, current_mtu))
     }
 }
 
@@ -103,6 +97,18 @@ struct Reporter {
 }
 
 impl Reporter {
+    fn new(controller: Box<dyn Controller>, holds_back: bool, mtu: u16) -> Self {
+        Self {
+            controller,
+            growth: holds_back.then(Growth::new),
+            learnt: Arc::new(Learnt::new(holds_back)),
+            datagram: u64::from(mtu),
+            round_trip: None,
+            least: Duration::ZERO,
+            path: None,
+        }
+    }
+
     /// Passes the rate on to the sender.
     fn report(&self) {
         let Some(round_trip) = self.round_trip else {
@@ -130,11 +136,14 @@ impl Reporter {
         if let Some(largest) = largest {
             self.learnt.on_acknowledged(now, largest);
         }
-        let (path, is_settled) = self.learnt.path();
+        let (path, more) = self.learnt.path();
         self.path = path;
         let is_far = |capacity| self.controller.window() < capacity / 2;
-        let in_trains = !is_settled || self.capacity().is_none_or(is_far);
-        self.learnt.set_in_trains(in_trains);
+        self.learnt.set_in_trains(match more {
+            More::Needed => true,
+            More::Welcome => self.capacity().is_some_and(is_far),
+            More::Never => false,
+        });
     }
 
     /// Returns the window that fills the path and not its queue, if the path has been measured.
@@ -152,7 +161,11 @@ impl Reporter {
 impl Controller for Reporter {
     fn on_sent(&mut self, now: Instant, bytes: u64, last_packet_number: u64) {
         self.controller.on_sent(now, bytes, last_packet_number);
-        set_sending(self.learnt.clone(), last_packet_number);
+        let made = Made {
+            packet_number: last_packet_number,
+            bytes,
+        };
+        set_sending(self.learnt.clone(), made);
     }
 
     fn on_ack(
@@ -163,8 +176,13 @@ impl Controller for Reporter {
         app_limited: bool,
         rtt: &RttEstimator,
     ) {
-        self.round_trip = Some(rtt.get());
-        self.least = rtt.min();
+        // The first samples of quinn's estimator follow after the first acknowledgment.
+        let sample = now.saturating_duration_since(sent);
+        self.round_trip = Some(match self.round_trip {
+            Some(_) => rtt.get(),
+            None => rtt.get().min(sample),
+        });
+        self.least = rtt.min().min(sample);
         let window = Window {
             bytes: self.controller.window(),
             initial: self.controller.initial_window(),
@@ -256,3 +274,80 @@ impl Controller for Reporter {
 /// above it is enough to use it.
 const BELOW: (u8, u8) = (5, 4);
 const FULL: (u8, u8) = (26, 25);
+
+#[cfg(test)]
+mod tests {
+    use quinn::congestion::{BbrConfig, CubicConfig};
+    use softclock_tokio::Rate;
+
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn reporter(observed: Arc<Observed>) -> Reporter {
+        let Observed {
+            factory,
+            holds_back,
+        } = &*observed;
+        let controller = factory.clone().build(Instant::now(), 1200);
+        let mut reporter = Reporter::new(controller, *holds_back, 1200);
+        reporter.round_trip = Some(100 * MS);
+        reporter.least = 100 * MS;
+        reporter
+    }
+
+    /// Lets trains of four leave until they tell a rate: two packets in the time between two acknowledgments.
+    fn measure(reporter: &mut Reporter, between: Duration) {
+        let now = Instant::now();
+        reporter.learnt.on_queued(1, 1200, Some(0));
+        reporter.learnt.on_left(1, true);
+        for last in (4..).step_by(4).take(8) {
+            reporter.learnt.on_queued(4, 1200, Some(last));
+            reporter.learnt.on_left(4, true);
+            let at = now + MS * u32::try_from(last).unwrap();
+            reporter.on_end_acks(at, 0, false, Some(last - 2));
+            reporter.on_end_acks(at + between, 0, false, Some(last));
+        }
+    }
+
+    #[test]
+    fn the_rate_is_5_4_of_the_window_and_at_most_that_of_the_path() {
+        let mut reporter = reporter(observed(CubicConfig::default()));
+        reporter.report();
+        // 12 000 bytes of payload.
+        assert_eq!(reporter.learnt.rate(), Rate::from_bps(1_228_000));
+        // 480 kB a second hold 48 kB in 100 ms, and 120 kB hold 12 kB, which the window fills.
+        measure(&mut reporter, 5 * MS - Duration::from_micros(30));
+        assert_eq!(reporter.capacity(), Some(46_500));
+        assert_eq!(reporter.learnt.rate(), Rate::from_bps(1_228_000));
+        reporter.path = Some(130_000);
+        reporter.report();
+        assert_eq!(reporter.learnt.rate(), Rate::from_bps(1_064_266));
+        reporter.path = Some(120_000);
+        reporter.report();
+        assert_eq!(reporter.learnt.rate(), Rate::from_bps(1_021_696), "26/25");
+    }
+
+    #[test]
+    fn trains_end_at_half_of_the_capacity_and_with_slow_start() {
+        let mut far = reporter(observed(CubicConfig::default()));
+        assert_eq!(far.learnt.joined(), 4);
+        measure(&mut far, 5 * MS);
+        assert_eq!(far.learnt.joined(), 4, "12 of 46 kB");
+        let mut near = reporter(observed(CubicConfig::default()));
+        measure(&mut near, 12 * MS);
+        assert_eq!(near.learnt.joined(), 1, "12 of 20 kB");
+        far.on_congestion_event(Instant::now(), Instant::now(), false, 1200);
+        assert_eq!(far.learnt.joined(), 1);
+        assert!(!far.learnt.is_measured() && far.capacity().is_some());
+    }
+
+    #[test]
+    fn only_observed_controllers_with_a_threshold_are_measured() {
+        let unchanged = reporter(observed_unchanged(CubicConfig::default()));
+        assert_eq!(unchanged.learnt.joined(), 1);
+        let mut bbr = reporter(observed(BbrConfig::default()));
+        measure(&mut bbr, 5 * MS);
+        assert_eq!((bbr.learnt.joined(), bbr.capacity()), (1, None));
+    }
+}

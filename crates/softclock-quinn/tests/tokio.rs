@@ -2,12 +2,19 @@
 
 mod support;
 
+use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::net::UdpSocket;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 use quinn::congestion::CubicConfig;
-use quinn::{ConnectionError, Endpoint, EndpointConfig, PathStats, ServerConfig, TokioRuntime};
+use quinn::udp::Transmit;
+use quinn::{
+    AsyncUdpSocket, ConnectionError, Endpoint, EndpointConfig, PathStats, ServerConfig,
+    TokioRuntime,
+};
 use softclock_core::wan::WanOptions;
 use softclock_quinn::{
     Limits, PacedSocket, Pacing, observed, observed_unchanged, paced, paced_by_window,
@@ -140,6 +147,29 @@ async fn send_over(
     accepted.stats().path
 }
 
+/// quinn tries again as long as the poller is ready: it must not be while the socket takes nothing.
+#[tokio::test]
+async fn a_connection_that_is_not_observed_waits_for_the_socket() {
+    let socket = paced_by_window(bind(), &TokioRuntime, Limits::default()).unwrap();
+    let mut poller = socket.clone().create_io_poller();
+    let transmit = Transmit {
+        destination: socket.local_addr().unwrap(),
+        ecn: None,
+        contents: b"early",
+        segment_size: None,
+        src_ip: None,
+    };
+    // tokio has not yet asked the kernel.
+    let early = socket.try_send(&transmit).unwrap_err();
+    assert_eq!(early.kind(), ErrorKind::WouldBlock);
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(poller.as_mut().poll_writable(&mut cx).is_pending());
+    poll_fn(|cx| poller.as_mut().poll_writable(cx))
+        .await
+        .unwrap();
+    socket.try_send(&transmit).unwrap();
+}
+
 #[tokio::test]
 async fn a_learnt_rate_loses_less_at_a_short_queue() {
     let (server_config, client_config) = configs(cubic());
@@ -171,7 +201,7 @@ async fn a_measured_path_loses_less_in_slow_start() {
     let server = endpoint(socket, Some(server_config));
     let learnt = lost_at_a_short_queue(server, client_config, 2_000_000).await;
     assert!(
-        plain > 0 && learnt * 2 <= plain,
+        plain > 0 && learnt * 4 <= plain,
         "{learnt}, unpaced {plain}"
     );
 }

@@ -54,7 +54,7 @@ pub struct Limits {
     ///
     /// At a rate in bits, as many as take 500 us are joined, so that one call and one wake-up serve them: two from
     /// 48 Mbit/s on, four from 96 Mbit/s on. At a rate in datagrams as many as take 160 us. More leave together only
-    /// after the timer was late.
+    /// after the timer was late, or by [`Pacing::joining`].
     pub burst: u32,
     /// The most datagrams that wait, at least 1.
     pub queue: u32,
@@ -89,8 +89,8 @@ impl Pacing {
         }
     }
 
-    /// Joins this many datagrams at any rate, as far as they wait, but never more than [`Limits::burst`]: trains, whose
-    /// spreading tells the rate of the path.
+    /// Joins at least this many datagrams at any rate, as far as so many wait, but never more than [`Limits::burst`]. The
+    /// rate stays the same, and no datagram waits for others. The default is 1; 0 is the same.
     #[must_use]
     pub fn joining(mut self, datagrams: u32) -> Self {
         self.joined = datagrams;
