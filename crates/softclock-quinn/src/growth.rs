@@ -30,7 +30,8 @@ enum Phase {
 /// The last loss.
 #[derive(Clone, Debug)]
 struct Loss {
-    at: Instant,
+    /// When CUBIC's function reaches the window again.
+    until: Instant,
     /// The window before it.
     window: u64,
     /// The window at which it is held.
@@ -124,15 +125,10 @@ impl Growth {
         };
         // A part of the window waits in the sender, so that of a loss varies. The margin was too small if the next loss
         // comes soon.
-        let is_soon = match &self.phase {
-            Phase::Lost(last) => {
-                now.saturating_duration_since(last.at) < plateau(last.window, datagram)
-            }
-            _ => false,
-        };
+        let is_soon = matches!(&self.phase, Phase::Lost(last) if now < last.until);
         let margin = window / if is_soon { 8 } else { 16 };
         self.phase = Phase::Lost(Loss {
-            at: now,
+            until: now + plateau(window, datagram),
             window,
             level: (window.saturating_sub(margin.max(2 * datagram))).max(capacity - capacity / 16),
             round: (now, 0),
@@ -153,7 +149,7 @@ impl Growth {
         if window.bytes <= loss.level {
             return false;
         }
-        if now.saturating_duration_since(loss.at) < plateau(loss.window, window.datagram) {
+        if now < loss.until {
             return true;
         }
         let (start, before) = loss.round;

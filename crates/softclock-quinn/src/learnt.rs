@@ -104,7 +104,7 @@ impl Learnt {
         }
     }
 
-    /// Records an acknowledgment of packets up to `largest`, which also delayed ones repeat.
+    /// Records an acknowledgment of packets up to `largest`.
     pub(crate) fn on_acknowledged(&self, now: Instant, largest: u64) {
         self.trains().acknowledge(now, largest);
     }

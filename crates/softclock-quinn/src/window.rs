@@ -190,7 +190,11 @@ impl Controller for Reporter {
             round_trip: rtt.get(),
         };
         let (mut bytes, mut app_limited) = (bytes, app_limited);
-        let (in_slow_start, capacity) = (self.is_in_slow_start(), self.capacity());
+        let in_slow_start = self.is_in_slow_start();
+        let capacity = match in_slow_start {
+            Some(true) => self.capacity(),
+            Some(false) | None => None,
+        };
         match (&mut self.growth, in_slow_start) {
             (Some(growth), Some(true)) => {
                 bytes = growth.in_slow_start(now, bytes, window, capacity);
