@@ -63,6 +63,8 @@ impl Outer {
             self.wait(LIMIT);
             self.runtime.turn(Some(Duration::ZERO));
         }
+        // Not by a turn after a wait that nothing has ended.
+        assert!(start.elapsed() < LIMIT, "the runtime stood still");
     }
 }
 
