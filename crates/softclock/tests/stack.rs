@@ -34,19 +34,6 @@ macro_rules! open {
     };
 }
 
-#[test]
-fn a_stack_ends_with_its_runtime() {
-    let (name, options) = options("scend");
-    let runtime = Runtime::new().unwrap();
-    runtime.block_on(async {
-        drop(open!(&options));
-        let _socket = UdpSocket::bind(([192, 0, 2, 7], 0)).unwrap();
-        assert!(Link::named(&name).is_ok());
-    });
-    drop(runtime);
-    assert!(Link::named(&name).is_err(), "the TAP device is still there");
-}
-
 const DELAY: InterruptDelay = InterruptDelay {
     rounds: 2,
     timeout: Duration::from_micros(500),
@@ -158,22 +145,6 @@ fn options_that_cannot_work_are_refused_before_the_device_is_opened() {
     });
     let outside = stack::open(&options("scout").1);
     assert!(matches!(outside, Err(StackError::Watch(_))));
-}
-
-#[test]
-fn a_deleted_interface_ends_the_stack() {
-    let (name, options) = options("scdel");
-    Runtime::new().unwrap().block_on(async {
-        let stack = open!(&options);
-        let deleted = std::process::Command::new("ip")
-            .args(["link", "del", &name])
-            .status();
-        if !deleted.is_ok_and(|status| status.success()) {
-            softclock_testing::skip!("ip cannot delete {name}");
-        }
-        let ended = softclock::timeout(Duration::from_secs(10), stack.ended()).await;
-        assert!(matches!(ended, Ok(StackError::Gone(gone)) if gone == name));
-    });
 }
 
 /// A datagram that had arrived before the socket of another thread was connected to someone else is dropped and

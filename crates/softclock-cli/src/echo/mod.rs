@@ -230,8 +230,11 @@ async fn serve(service: Service, socket: UdpSocket, counts: Rc<Counts>) {
     let add = |cell: &Cell<u64>, more: u64| cell.set(cell.get() + more);
     let mut batch = RecvBatch::new(BATCH, MOST_DATAGRAM);
     loop {
-        if socket.recv_batch(&mut batch).await.is_err() {
-            continue;
+        match socket.recv_batch(&mut batch).await {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NetworkDown => return,
+            // Reports of the network about earlier datagrams.
+            Err(_) => continue,
         }
         for datagram in batch.datagrams() {
             add(&counts.datagrams, 1);

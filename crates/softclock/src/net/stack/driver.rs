@@ -101,7 +101,7 @@ pub(crate) struct Driver {
     /// The time for which the task of the driver has set its timer. Timers that are due before run in any turn before.
     armed: Cell<Instant>,
     /// The tasks that wait for the end.
-    ended: RefCell<Vec<Waker>>,
+    ended: RefCell<Vec<Weak<EndWaiter>>>,
     is_gone: Cell<bool>,
     /// The part that other threads reach, if there are any.
     shared: OnceCell<Arc<Shared>>,
@@ -185,13 +185,38 @@ impl Driver {
 
     /// Receives, processes and sends until the interface is deleted.
     async fn run(self: Rc<Self>) {
+        let _members = MembersEnd(self.clone());
         let mut sleep = pin!(crate::sleep_until(Instant::FAR_FUTURE));
         poll_fn(|cx| self.poll(cx, sleep.as_mut())).await;
         self.is_gone.set(true);
         self.signalling.cancel_look();
         self.post_end();
         self.leave_group();
-        self.ended.take().into_iter().for_each(Waker::wake);
+        let waiting = self.ended.take();
+        let waiting = waiting.iter().filter_map(Weak::upgrade);
+        let wakers = waiting.filter_map(|waiter| waiter.take());
+        wakers.for_each(Waker::wake);
+    }
+
+    /// Lets the owners of all sockets of this thread see that the interface is gone.
+    fn post_end(&self) {
+        let closed = Readiness::READ_CLOSED | Readiness::WRITE_CLOSED | Readiness::ERROR;
+        let all = closed | Readiness::READABLE | Readiness::WRITABLE;
+        let (connections, listeners) = (self.connections.borrow(), self.listeners.borrow());
+        let sockets = self.sockets.borrow();
+        let sources = connections.values().chain(listeners.values());
+        let sources = sources.chain(sockets.values());
+        (self.posts.borrow_mut()).extend(sources.map(|&source| (source, all)));
+        self.blocked.borrow_mut().clear();
+    }
+
+    /// # Errors
+    /// [`io::ErrorKind::NetworkDown`] if the interface is gone.
+    pub(super) fn check_present(&self) -> io::Result<()> {
+        match self.is_gone.get() {
+            true => Err(io::ErrorKind::NetworkDown.into()),
+            false => Ok(()),
+        }
     }
 
     /// One turn: at most one batch of frames. The tasks that it makes ready run before the next, so that receivers keep
@@ -260,11 +285,10 @@ impl Driver {
         // Before it is set anew: this turn may be the timer's.
         if sleep.as_mut().poll(cx).is_ready() {
             interface.flush();
-            self.look_at_rings();
         }
         let paused = match interface.is_behind() || self.unsent.has_refused() {
             true => Some(FireWindow::from(now + ROOM_PAUSE)),
-            false => (self.has_waiting_rings()).then(|| FireWindow::roughly(now + RING_PAUSE)),
+            false => self.next_ring_look(now).map(FireWindow::roughly),
         };
         let look = self.losses.next_look().map(FireWindow::roughly);
         let end = self.looks.end_of_wait().map(FireWindow::from);
@@ -373,18 +397,36 @@ impl Driver {
     }
 
     pub(super) async fn ended(&self) -> StackError {
+        let waiter = Rc::new(EndWaiter::default());
         poll_fn(|cx| {
             if self.is_gone.get() {
                 return Poll::Ready(());
             }
-            let mut waiting = self.ended.borrow_mut();
-            if !waiting.iter().any(|waker| waker.will_wake(cx.waker())) {
-                waiting.push(cx.waker().clone());
+            if waiter.replace(Some(cx.waker().clone())).is_none() {
+                let mut waiting = self.ended.borrow_mut();
+                waiting.retain(|other| other.strong_count() > 0);
+                waiting.push(Rc::downgrade(&waiter));
             }
             Poll::Pending
         })
         .await;
         StackError::Gone(self.link.name().into())
+    }
+}
+
+/// The waker of a task that waits for the end. Its future owns this.
+type EndWaiter = RefCell<Option<Waker>>;
+
+/// Tells other threads that nobody serves their sockets any more, at the end of the driver's task: handles of the stack
+/// and sockets may keep the driver after its runtime.
+struct MembersEnd(Rc<Driver>);
+
+impl Drop for MembersEnd {
+    fn drop(&mut self) {
+        // A thread without the device keeps its queues until its connections have sent their ends.
+        if !self.0.is_without_device() {
+            self.0.leave_group();
+        }
     }
 }
 
@@ -419,6 +461,3 @@ const MOST_COPIED: usize = 32 << 10;
 
 /// The pause before retrying a link that had no room.
 const ROOM_PAUSE: Duration = Duration::from_micros(100);
-
-/// The pause before a look whether the frames that wait in rings are lost.
-const RING_PAUSE: Duration = Duration::from_secs(1);

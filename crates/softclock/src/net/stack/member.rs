@@ -61,6 +61,7 @@ impl MemberUdp {
             return Err(reuse_error());
         }
         let runtime = Inner::current()?;
+        shared.check_open()?;
         let (local, ring) = reserve(&shared, address)?;
         let socket = Arc::new(SharedSocket::new(local, ring.as_ref(), shared.limits));
         shared.ask(Change::Bind(socket.clone()));
@@ -164,8 +165,13 @@ impl MemberUdp {
             match (self.take(), cx) {
                 (Taken::Datagram(datagram), _) => return Poll::Ready(Ok(datagram)),
                 (Taken::Other, _) => {}
-                (Taken::Nothing, Some(cx)) => ready!(self.poll_arrived(cx)),
-                (Taken::Nothing, None) => return Poll::Pending,
+                (Taken::Nothing, cx) => {
+                    self.shared.check_open()?;
+                    match cx {
+                        Some(cx) => ready!(self.poll_arrived(cx)),
+                        None => return Poll::Pending,
+                    }
+                }
             }
         }
         if let Some(cx) = cx {
@@ -184,11 +190,16 @@ impl MemberUdp {
         self.runtime.poll_allowance(cx)
     }
 
-    /// Ready if something may have arrived, in the channel or in the ring. Else both wake the task.
+    /// Ready if something may have arrived, in the channel or in the ring, or the stack has ended. Else all of them wake
+    /// the task.
     fn poll_arrived(&self, cx: &Context<'_>) -> Poll<()> {
-        match (self.socket.poll_ready(cx), &self.ring) {
-            (Poll::Pending, Some(ring)) => ring.poll_ready(cx),
-            (ready, _) => ready,
+        let ring = self.ring.as_ref();
+        let is_waiting = self.socket.poll_ready(cx).is_pending()
+            && ring.is_none_or(|ring| ring.poll_ready(cx).is_pending());
+        // Looked at when the task can be woken.
+        match is_waiting && !self.shared.is_closed() {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
         }
     }
 
@@ -281,7 +292,7 @@ impl MemberUdp {
         datagram.destination = peer;
         let sent = self.send(&datagram, None);
         self.runtime.trigger(TriggerState::Send);
-        sent.map(|()| bytes.len()).map_err(send_error)
+        sent.map(|()| bytes.len()).map_err(not_sent)
     }
 
     pub(crate) fn poll_send_batch(
@@ -299,14 +310,14 @@ impl MemberUdp {
     pub(crate) fn try_send_batch(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
         let sent = send_each(batch, |datagram| self.send(datagram, None));
         self.runtime.trigger(TriggerState::Send);
-        sent.map_err(send_error)
+        sent.map_err(not_sent)
     }
 
     /// The result of a call that waits for room.
     fn sent(result: Result<usize, SendError>) -> Poll<io::Result<usize>> {
         match result {
             Err(SendError::Full) => Poll::Pending,
-            result => Poll::Ready(result.map_err(send_error)),
+            result => Poll::Ready(result.map_err(not_sent)),
         }
     }
 
@@ -376,6 +387,14 @@ impl MemberUdp {
 impl Drop for MemberUdp {
     fn drop(&mut self) {
         self.shared.close_socket(&self.socket);
+    }
+}
+
+/// The error of a datagram that was not sent. The only reason for which a socket is closed is the end of the stack.
+fn not_sent(error: SendError) -> io::Error {
+    match error {
+        SendError::Closed => io::ErrorKind::NetworkDown.into(),
+        error => send_error(error),
     }
 }
 

@@ -228,8 +228,8 @@ impl Stack {
         poll_fn(|cx| self.0.poll_host_address(cx)).await
     }
 
-    /// Completes when the interface is deleted, or moved to another network namespace. Sockets of the stack receive
-    /// nothing more then.
+    /// Completes when the interface is deleted, or moved to another network namespace. Calls of the stack's sockets, in
+    /// all threads, then fail with [`NetworkDown`](std::io::ErrorKind::NetworkDown) once they have read what had arrived.
     ///
     /// # Cancel safety
     /// Cancel-safe: a later call completes at once.

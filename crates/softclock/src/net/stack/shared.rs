@@ -43,8 +43,8 @@ pub(super) struct Shared {
     /// The ports of a stack that shares the host's addresses; `None` for all.
     pub(super) ports: Option<Vec<(Transport, u16)>>,
     settings: Settings,
-    /// The channels of NI-LRP, to which each socket adds its own.
-    channels: Option<Arc<XdpChannels>>,
+    /// The channels of NI-LRP, to which each socket adds its own, while the stack is open.
+    channels: Mutex<Option<Arc<XdpChannels>>>,
     pub(super) capture: Option<Arc<Capture>>,
     /// How threads learn of frames.
     pub(super) signalling: Policy,
@@ -165,7 +165,7 @@ impl Shared {
             limits: settings.channel,
             ports: parts.ports,
             settings,
-            channels: parts.channels,
+            channels: Mutex::new(parts.channels),
             capture: parts.capture,
             signalling: parts.signalling,
             bindings: Mutex::new(bindings),
@@ -225,6 +225,10 @@ impl Shared {
                 return;
             }
         }
+        // Looked at under the lock: the end of the stack takes the changes later than it is noted.
+        if self.is_closed() {
+            return;
+        }
         bindings.changes.push(change);
         drop(bindings);
         self.wake_driver();
@@ -237,10 +241,11 @@ impl Shared {
 
     /// Queues a packet for the link, as far as there is room.
     pub(super) fn send(&self, packet: Vec<u8>, cx: Option<&Context<'_>>) -> Result<(), NotSent> {
-        if self.is_closed.load(Ordering::Acquire) {
+        let mut outgoing = lock(&self.outgoing);
+        // Under the lock, as the end of the stack wakes the waiting tasks later than it is noted.
+        if self.is_closed() {
             return Err(NotSent::Closed);
         }
-        let mut outgoing = lock(&self.outgoing);
         if outgoing.packets.len() >= MOST_OUTGOING {
             if let Some(cx) = cx {
                 outgoing.register(cx.waker());
@@ -261,9 +266,7 @@ impl Shared {
     /// # Errors
     /// `WouldBlock` if there is none, and `NetworkDown` if the stack has ended.
     pub(super) fn send_batch(&self, packets: impl Iterator<Item = Frame>) -> io::Result<usize> {
-        if self.is_closed.load(Ordering::Acquire) {
-            return Err(io::ErrorKind::NetworkDown.into());
-        }
+        self.check_open()?;
         let mut outgoing = lock(&self.outgoing);
         let before = outgoing.packets.len();
         let room = MOST_OUTGOING.saturating_sub(before);
@@ -281,10 +284,10 @@ impl Shared {
         Ok(sent)
     }
 
-    /// Ready if there is room for packets. Else the task is woken when there is.
+    /// Ready if there is room for packets, or the stack has ended. Else the task is woken when this holds.
     pub(super) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
         let mut outgoing = lock(&self.outgoing);
-        if outgoing.packets.len() < MOST_OUTGOING {
+        if outgoing.packets.len() < MOST_OUTGOING || self.is_closed() {
             return Poll::Ready(());
         }
         outgoing.register(cx.waker());
@@ -294,6 +297,15 @@ impl Shared {
     /// Whether the stack has ended.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// # Errors
+    /// [`io::ErrorKind::NetworkDown`] if the stack has ended.
+    pub(super) fn check_open(&self) -> io::Result<()> {
+        match self.is_closed() {
+            true => Err(io::ErrorKind::NetworkDown.into()),
+            false => Ok(()),
+        }
     }
 
     /// Takes the packets that wait, for [`send_all`](Self::send_all).
@@ -334,8 +346,9 @@ impl Shared {
 
     /// Opens the ring of a socket, if the interface has rings and the socket is bound to an address of the stack.
     pub(super) fn open_ring(&self, local: SocketAddr) -> io::Result<Option<SocketRing>> {
-        match &self.channels {
-            Some(channels) => SocketRing::open(channels, &self.routes, local, self.limits.packets),
+        let channels = lock(&self.channels).clone();
+        match channels {
+            Some(channels) => SocketRing::open(&channels, &self.routes, local, self.limits.packets),
             None => Ok(None),
         }
     }
@@ -451,10 +464,17 @@ impl Shared {
         }
     }
 
-    /// Notes that the stack has ended.
+    /// Notes that the stack has ended, and wakes the tasks that wait for it, except those of the sockets that the driver
+    /// knows.
     pub(super) fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         *lock(&self.driver) = None;
+        *lock(&self.channels) = None;
+        for change in self.take_changes() {
+            if let Change::Bind(socket) = change {
+                socket.wake();
+            }
+        }
         let mut outgoing = lock(&self.outgoing);
         outgoing.packets.clear();
         let blocked = mem::take(&mut outgoing.blocked);

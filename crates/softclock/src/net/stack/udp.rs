@@ -130,13 +130,25 @@ impl StackUdp {
         }
     }
 
-    /// Takes the next datagram: the protocols run now. An error that the network reported comes first.
+    /// Takes the next datagram: the protocols run now. An error that the network reported comes first, and the end of
+    /// the interface last.
     fn take(&self) -> io::Result<stack::Datagram<Buffer>> {
         let error = self.driver.stack.borrow_mut().take_error(self.id);
         if let Some(error) = error {
             return Err(network_error(error));
         }
-        self.next().ok_or_else(|| io::ErrorKind::WouldBlock.into())
+        if let Some(datagram) = self.next() {
+            return Ok(datagram);
+        }
+        self.driver.check_present()?;
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Notes that nothing has arrived. After the end of the interface the socket stays ready, to report it.
+    fn on_nothing(&self) {
+        if self.driver.check_present().is_ok() {
+            self.registration.on_would_block(Direction::Read);
+        }
     }
 
     /// Makes `call` as [`Registration::poll_call`] does when something may have arrived, in the stack or in the ring.
@@ -175,7 +187,7 @@ impl StackUdp {
                     return Some(datagram);
                 }
                 if stack.wait(self.id) {
-                    self.registration.on_would_block(Direction::Read);
+                    self.on_nothing();
                     return None;
                 }
                 if stack.has_error(self.id) {
@@ -195,7 +207,7 @@ impl StackUdp {
                     Taken::Other => {}
                     Taken::Nothing => {
                         if stack.wait(self.id) {
-                            self.registration.on_would_block(Direction::Read);
+                            self.on_nothing();
                         }
                         return None;
                     }
@@ -238,6 +250,7 @@ impl StackUdp {
         peer: Option<SocketAddr>,
     ) -> Poll<io::Result<usize>> {
         let send = || {
+            self.driver.check_present()?;
             let sent = send_segments(bytes, segment_bytes, |segment| self.send(segment, peer));
             sent.map_err(|error| self.not_sent(error))
         };
@@ -249,8 +262,10 @@ impl StackUdp {
         bytes: &[u8],
         peer: Option<SocketAddr>,
     ) -> io::Result<usize> {
-        let sent = self.send(bytes, peer);
-        let sent = sent.map_err(|error| self.not_sent(error));
+        let sent = match self.driver.check_present() {
+            Ok(()) => (self.send(bytes, peer)).map_err(|error| self.not_sent(error)),
+            Err(error) => Err(error),
+        };
         self.runtime().trigger(TriggerState::Send);
         sent.map(|()| bytes.len())
     }
@@ -271,6 +286,7 @@ impl StackUdp {
     }
 
     fn send_batch(&self, batch: &[Transmit<'_>]) -> io::Result<usize> {
+        self.driver.check_present()?;
         let sent = send_each(batch, |datagram| self.transmit(datagram));
         sent.map_err(|error| self.not_sent(error))
     }

@@ -93,12 +93,16 @@ impl Driver {
         }
     }
 
-    /// Ends this thread's part in the group. The thread with the device closes the stacks of all others; another thread
-    /// gives its queues back.
+    /// Ends this thread's part in the group. The thread with the device closes the stacks and sockets of all others;
+    /// another thread gives its queues back.
     pub(super) fn leave_group(&self) {
         match (self.interface.lane(), self.shared.get()) {
             (Some(lane), _) => lane.leave_queues(),
-            (None, Some(shared)) => shared.close(),
+            (None, Some(shared)) => {
+                shared.close();
+                let members = self.members.borrow();
+                members.values().for_each(|socket| socket.wake());
+            }
             (None, None) => {}
         }
     }

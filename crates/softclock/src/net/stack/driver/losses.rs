@@ -20,6 +20,8 @@ pub(super) struct Losses {
     next_look: Cell<Instant>,
     /// Whether frames have arrived since it has looked.
     awaits_look: Cell<bool>,
+    /// When to look whether frames that wait in rings are lost; `None` while none wait.
+    pub(super) ring_look: Cell<Option<Instant>>,
 }
 
 impl Losses {

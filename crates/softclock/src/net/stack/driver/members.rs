@@ -38,22 +38,21 @@ impl Driver {
             }
             Arc::new(shared)
         });
-        // The driver looks at what is shared from its next turn on.
-        self.wake();
+        match self.check_present() {
+            // The driver looks at what is shared from its next turn on.
+            Ok(()) => self.wake(),
+            Err(_) => shared.close(),
+        }
         shared.clone()
     }
 
-    /// Makes the changes that sockets of other threads have asked for, and sends their packets. Returns whether some of
-    /// these found no room.
-    pub(super) fn serve_members(&self, cx: &Context<'_>, now: Instant) -> bool {
+    /// Makes the changes that sockets of other threads have asked for.
+    pub(super) fn make_changes(&self) {
         let Some(shared) = self.shared.get() else {
-            return false;
+            return;
         };
-        shared.set_driver(cx.waker());
         let mut stack = self.stack.borrow_mut();
         let mut members = self.members.borrow_mut();
-        // Before the changes: a packet may be to a socket of the same thread, which was bound before it was sent.
-        let packets = shared.take_packets();
         for change in shared.take_changes() {
             let find = |members: &HashMap<EndpointId, Arc<SharedSocket>>, local| {
                 let mut members = members.iter();
@@ -83,6 +82,19 @@ impl Driver {
                 }
             }
         }
+    }
+
+    /// Makes the changes that sockets of other threads have asked for, and sends their packets. Returns whether some of
+    /// these found no room.
+    pub(super) fn serve_members(&self, cx: &Context<'_>, now: Instant) -> bool {
+        let Some(shared) = self.shared.get() else {
+            return false;
+        };
+        shared.set_driver(cx.waker());
+        // Before the changes: a packet may be to a socket of the same thread, which was bound before it was sent.
+        let packets = shared.take_packets();
+        self.make_changes();
+        let mut stack = self.stack.borrow_mut();
         for frame in shared.take_returned() {
             let bytes = self.pool.copy_of(&frame.bytes);
             self.accept(&mut stack, now, frame.arrived, bytes, frame.verify);

@@ -4,7 +4,9 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
+use softclock_core::Instant;
 use softclock_net::stack::{EndpointId, Ring, TcpListenerId};
 
 use super::Driver;
@@ -64,6 +66,9 @@ impl Driver {
     }
 
     fn bind_endpoint(&self, local: SocketAddr) -> io::Result<EndpointId> {
+        self.check_present()?;
+        // A socket of another thread may have given the address back.
+        self.make_changes();
         let local = match self.shared.get() {
             Some(shared) => shared.reserve(local).ok_or(io::ErrorKind::AddrInUse)?,
             None => local,
@@ -160,8 +165,22 @@ impl Driver {
         }
     }
 
+    /// Returns when to look whether the frames that wait in rings are lost, if any wait: a pause after they were first
+    /// seen. Looks if it is time.
+    pub(super) fn next_ring_look(&self, now: Instant) -> Option<Instant> {
+        let mut next = self.losses.ring_look.get();
+        if next.is_some_and(|next| next <= now) {
+            self.look_at_rings();
+            next = None;
+        }
+        let is_waiting = self.has_waiting_rings();
+        let next = is_waiting.then(|| next.unwrap_or(now + RING_PAUSE));
+        self.losses.ring_look.set(next);
+        next
+    }
+
     /// Whether frames wait in rings: their owners are behind, or the kernel has lost the frames.
-    pub(super) fn has_waiting_rings(&self) -> bool {
+    fn has_waiting_rings(&self) -> bool {
         let rings = self.rings.borrow();
         let mut existing = rings.values().filter_map(Weak::upgrade);
         let mut is_waiting = existing.any(|ring| ring.waiting() > 0);
@@ -208,3 +227,6 @@ impl Driver {
         stack.on_ring_closed(channels.all().take_late());
     }
 }
+
+/// The pause before a look whether the frames that wait in rings are lost.
+const RING_PAUSE: Duration = Duration::from_secs(1);

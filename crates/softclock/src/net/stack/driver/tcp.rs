@@ -24,9 +24,7 @@ impl Driver {
         &self,
         f: impl FnOnce(&mut Stack<Buffer>, Instant) -> io::Result<R>,
     ) -> io::Result<R> {
-        if self.is_gone.get() {
-            return Err(io::ErrorKind::NetworkDown.into());
-        }
+        self.check_present()?;
         let now = self.interface.runtime().clock.now();
         let mut stack = self.stack.borrow_mut();
         let result = f(&mut stack, now);
@@ -49,10 +47,8 @@ impl Driver {
     /// # Errors
     /// [`io::ErrorKind::NetworkDown`] if the interface is gone.
     pub(in super::super) fn ends_of(&self, id: TcpId) -> io::Result<Readiness> {
-        match self.is_gone.get() {
-            true => Err(io::ErrorKind::NetworkDown.into()),
-            false => Ok(ends(&self.stack.borrow(), id)),
-        }
+        self.check_present()?;
+        Ok(ends(&self.stack.borrow(), id))
     }
 
     /// Listens at an address; port 0 stands for any free one. Opens the listener's ring, if it can have one.
@@ -114,8 +110,11 @@ impl Driver {
         });
     }
 
-    /// The connections whose peers have not acknowledged this end's FIN.
+    /// The connections whose peers have not acknowledged this end's FIN. None after the end of the interface.
     pub(in super::super) fn closing_connections(&self) -> usize {
+        if self.is_gone.get() {
+            return 0;
+        }
         let stack = self.stack.borrow();
         let closing = [State::FinWait1, State::Closing, State::LastAck];
         let states = stack
@@ -164,15 +163,6 @@ impl Driver {
             };
             posts.extend(source.map(|&source| (source, readiness)));
         }
-    }
-
-    /// Lets the owners of all connections and listeners see that the interface is gone.
-    pub(super) fn post_end(&self) {
-        let closed = Readiness::READ_CLOSED | Readiness::WRITE_CLOSED | Readiness::ERROR;
-        let all = closed | Readiness::READABLE | Readiness::WRITABLE;
-        let (connections, listeners) = (self.connections.borrow(), self.listeners.borrow());
-        let sources = connections.values().chain(listeners.values());
-        (self.posts.borrow_mut()).extend(sources.map(|&source| (source, all)));
     }
 }
 

@@ -38,12 +38,18 @@ impl Shared {
     }
 
     /// Gives the current thread a stack with connections of its own: the end of its lane, and the stack. `None` if all
-    /// threads are there.
+    /// threads are there, or the stack has ended.
     pub(in super::super) fn take_lane(
         self: &Arc<Self>,
         runtime: Rc<Inner>,
     ) -> Option<(LaneEnd, Stack<Buffer>)> {
-        let lane = lock(&self.lanes).add()?;
+        let mut lanes = lock(&self.lanes);
+        // Under the lock, as the end of the stack closes the lanes later than it is noted.
+        if self.is_closed() {
+            return None;
+        }
+        let lane = lanes.add()?;
+        drop(lanes);
         self.on_lane_change();
         let mut settings = self.settings.clone();
         settings.steering = settings

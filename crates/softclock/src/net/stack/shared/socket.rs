@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::mem;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Context, Poll, Waker};
 
 use softclock_linux::link::Chunk;
@@ -58,18 +58,19 @@ impl SharedSocket {
         let mut state = lock(&self.state);
         state.bytes += packet.bytes();
         state.packets.push_back(packet);
-        let receivers = mem::take(&mut state.receivers);
-        drop(state);
-        receivers.into_iter().for_each(Waker::wake);
+        State::wake_receivers(state);
     }
 
     /// Notes an error that the network has reported.
     pub(in super::super) fn fail(&self, error: NetworkError) {
         let mut state = lock(&self.state);
         state.error = Some(error);
-        let receivers = mem::take(&mut state.receivers);
-        drop(state);
-        receivers.into_iter().for_each(Waker::wake);
+        State::wake_receivers(state);
+    }
+
+    /// Wakes the tasks that wait for a packet.
+    pub(in super::super) fn wake(&self) {
+        State::wake_receivers(lock(&self.state));
     }
 
     /// Ready if there is a packet or an error. Else the task is woken when there is one.
@@ -106,6 +107,13 @@ impl SharedSocket {
 }
 
 impl State {
+    /// Wakes the tasks that wait for a packet, after the lock has ended.
+    fn wake_receivers(mut state: MutexGuard<'_, Self>) {
+        let receivers = mem::take(&mut state.receivers);
+        drop(state);
+        receivers.into_iter().for_each(Waker::wake);
+    }
+
     fn pop(&mut self) -> Option<Pending<Chunk>> {
         let packet = self.packets.pop_front()?;
         self.bytes -= packet.bytes();
