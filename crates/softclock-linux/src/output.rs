@@ -2,19 +2,21 @@
 //!
 //! A write to a full pipe that no program reads blocks forever. `O_NONBLOCK` prevents this, but it can only be set on
 //! files that this process opened: standard output and error share their open file descriptions with other processes,
-//! such as the shell, which would become nonblocking too. So every write to a pipe, socket or terminal polls for room
-//! first, and then writes at most `PIPE_BUF` bytes, which a pipe that polls as writable always accepts.
+//! such as the shell, which would become nonblocking too. So a write to a pipe or socket is made with `RWF_NOWAIT`.
+//! Terminals, and pipes of Linux before 6.4, do not know that: there, a write polls for room first, and then writes at most
+//! `PIPE_BUF` bytes, which a pipe that polls as writable accepts unless another program has filled it meanwhile.
 
 use std::fs;
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fs::{FileType, Mode, OFlags, fstat};
-use rustix::io::{Errno, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, retry_on_intr};
 
 /// A file, pipe, socket or terminal that is open for writing.
 ///
@@ -36,6 +38,8 @@ pub struct Output {
     fd: OwnedFd,
     /// Whether this is a regular file. Writes to one succeed or fail at once, so it needs no poll for room.
     is_file: bool,
+    /// Whether a single write can be told not to wait, as far as is known.
+    takes_nowait: AtomicBool,
 }
 
 impl Output {
@@ -78,24 +82,44 @@ impl Output {
         Self {
             fd,
             is_file: kind == Ok(FileType::RegularFile),
+            takes_nowait: AtomicBool::new(true),
         }
     }
 
     /// Writes a first part of `bytes`, at least one byte, and returns its length. Does not block.
     ///
     /// Lines of up to `PIPE_BUF` bytes (4096) are written to a pipe whole, so they never mix with lines of other
-    /// writers. Costs one system call for a regular file and two for anything else.
+    /// writers. Costs one system call, or two for a terminal.
     ///
     /// # Errors
     /// Returns [`io::ErrorKind::WouldBlock`] if there is no room, and the errors of `write(2)`.
     pub fn write(&self, bytes: &[u8]) -> io::Result<usize> {
-        let piece = if self.is_file { bytes } else { piece(bytes) };
-        if !self.is_file && !self.poll(None, Some(Duration::ZERO))? {
-            return Err(io::ErrorKind::WouldBlock.into());
-        }
-        match retry_on_intr(|| rustix::io::write(&self.fd, piece))? {
+        let written = match self.is_file {
+            true => retry_on_intr(|| rustix::io::write(&self.fd, bytes))?,
+            false => self.write_now(piece(bytes))?,
+        };
+        match written {
             0 if !bytes.is_empty() => Err(io::ErrorKind::WriteZero.into()),
             written => Ok(written),
+        }
+    }
+
+    /// Writes to what is not a regular file, if there is room.
+    fn write_now(&self, piece: &[u8]) -> io::Result<usize> {
+        if self.takes_nowait.load(Ordering::Relaxed) {
+            let piece = [IoSlice::new(piece)];
+            let write =
+                || rustix::io::pwritev2(&self.fd, &piece, NO_POSITION, ReadWriteFlags::NOWAIT);
+            match retry_on_intr(write) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                    self.takes_nowait.store(false, Ordering::Relaxed);
+                }
+                written => return Ok(written?),
+            }
+        }
+        match self.poll(None, Some(Duration::ZERO))? {
+            true => Ok(retry_on_intr(|| rustix::io::write(&self.fd, piece))?),
+            false => Err(io::ErrorKind::WouldBlock.into()),
         }
     }
 
@@ -189,6 +213,9 @@ fn piece(bytes: &[u8]) -> &[u8] {
     &first[..end.map_or(PIECE, |end| end + 1)]
 }
 
+/// Stands for the place where the file is, as write(2) uses it.
+const NO_POSITION: u64 = u64::MAX;
+
 /// `PIPE_BUF`: a pipe that polls as writable accepts this many bytes without blocking, and atomically (pipe(7)).
 const PIECE: usize = 4096;
 
@@ -197,6 +224,7 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::io::Read;
+    use std::sync::{Arc, Barrier, mpsc};
     use std::thread;
 
     /// Creates a named pipe in a new directory.
@@ -260,6 +288,39 @@ mod tests {
         assert_eq!(rest.unwrap(), lines.len() - written);
         drop(output);
         assert!(read.join().unwrap() == lines);
+    }
+
+    /// Programs that share a pipe find the same room; whoever comes second does not wait for more.
+    #[test]
+    fn writers_of_one_pipe_do_not_wait_for_each_other() {
+        const ROUNDS: usize = 10_000;
+        let (mut reader, writer) = io::pipe().unwrap();
+        let first = Output::of(writer.try_clone().unwrap().into());
+        first.write_within(&[0; 1 << 21], Duration::ZERO).unwrap();
+        let (ends, ended) = mpsc::channel();
+        let step = Arc::new(Barrier::new(2));
+        for output in [first, Output::of(writer.into())] {
+            let (ends, step, mut reader) =
+                (ends.clone(), step.clone(), reader.try_clone().unwrap());
+            thread::spawn(move || {
+                let mut written = 0;
+                for _ in 0..ROUNDS {
+                    // One of them makes room for one piece.
+                    if step.wait().is_leader() {
+                        reader.read_exact(&mut [0; PIECE]).unwrap();
+                    }
+                    step.wait();
+                    written += usize::from(output.write(&[0; PIECE]).is_ok());
+                }
+                ends.send(written).unwrap();
+            });
+        }
+        let written = [(); 2].map(|()| {
+            let written = ended.recv_timeout(Duration::from_secs(60));
+            written.expect("a writer waits")
+        });
+        assert_eq!(written.iter().sum::<usize>(), ROUNDS);
+        reader.read_exact(&mut [0; PIECE]).unwrap();
     }
 
     #[test]

@@ -60,11 +60,10 @@ impl fmt::Display for Priority {
 /// Returns `PermissionDenied` if the process has neither CAP_SYS_NICE nor a limit that allows this priority
 /// (RLIMIT_RTPRIO), and `InvalidInput` for priorities above 99.
 pub fn set_realtime_priority(priority: u8) -> io::Result<()> {
-    let policy = match priority {
-        0 => libc::SCHED_OTHER,
-        _ => libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
-    };
-    set_scheduler(policy, priority)
+    match priority {
+        0 => set_ordinary(libc::SCHED_OTHER),
+        _ => set_scheduler(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority),
+    }
 }
 
 /// Makes the calling thread one that runs only while no ordinary thread of its processor is ready (SCHED_IDLE of
@@ -73,7 +72,17 @@ pub fn set_realtime_priority(priority: u8) -> io::Result<()> {
 /// # Errors
 /// Those of sched_setscheduler(2); no privilege is needed.
 pub fn set_idle_priority() -> io::Result<()> {
-    set_scheduler(libc::SCHED_IDLE, 0)
+    set_ordinary(libc::SCHED_IDLE)
+}
+
+/// Sets a policy without a priority. Only a privileged thread can stop resetting the policy of those that it starts.
+fn set_ordinary(policy: libc::c_int) -> io::Result<()> {
+    match set_scheduler(policy, 0) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            set_scheduler(policy | libc::SCHED_RESET_ON_FORK, 0)
+        }
+        set => set,
+    }
 }
 
 /// Sets the time slice of an ordinary thread, 100 us to 100 ms: the time for which it keeps the processor while others
@@ -148,6 +157,8 @@ fn set_scheduler(policy: libc::c_int, priority: u8) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use rustix::thread::CapabilitySet;
+
     use super::*;
 
     #[test]
@@ -159,6 +170,25 @@ mod tests {
         let error = set_realtime_priority(100).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         set_realtime_priority(0).unwrap();
+    }
+
+    /// Only a privileged thread may stop resetting the policy of those that it starts.
+    #[test]
+    fn a_thread_without_privileges_becomes_ordinary_again() {
+        let set = std::thread::spawn(|| {
+            if set_realtime_priority(1).is_err() {
+                return false;
+            }
+            let mut without = rustix::thread::capabilities(None).unwrap();
+            without.effective -= CapabilitySet::SYS_NICE;
+            rustix::thread::set_capabilities(None, without).unwrap();
+            set_realtime_priority(0).unwrap();
+            set_idle_priority().unwrap();
+            true
+        });
+        if !set.join().unwrap() {
+            softclock_testing::skip!("needs CAP_SYS_NICE");
+        }
     }
 
     #[test]
