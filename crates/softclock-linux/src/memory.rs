@@ -38,7 +38,8 @@ impl Memory {
         Ok(())
     }
 
-    /// Maps memory that the kernel shares by a descriptor.
+    /// Maps memory that the kernel shares by a descriptor. It stays out of child processes, where it would keep the file
+    /// open.
     pub(crate) fn of_file(
         file: BorrowedFd<'_>,
         page_offset: u64,
@@ -48,7 +49,9 @@ impl Memory {
         let flags = MapFlags::SHARED | MapFlags::POPULATE;
         // SAFETY: a new mapping, wherever the kernel likes.
         let start = unsafe { mmap(ptr::null_mut(), bytes, protection, flags, file, page_offset) }?;
-        Ok(Self::at(start.cast(), bytes))
+        let memory = Self::at(start.cast(), bytes);
+        memory.keep_from_children()?;
+        Ok(memory)
     }
 
     fn at(start: *mut u8, bytes: usize) -> Self {

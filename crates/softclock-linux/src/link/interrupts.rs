@@ -184,7 +184,7 @@ impl Drop for DelayedInterrupts {
             // An instance that has ended needs no settings, and a link that is gone neither.
             let _ = undo.run();
         }
-        self.watcher.dismiss();
+        self.watcher.end();
     }
 }
 

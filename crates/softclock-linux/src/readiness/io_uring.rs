@@ -51,6 +51,8 @@ impl IoUring {
     fn with_entries(submissions: u32, completions: u32) -> io::Result<Self> {
         let ring = io_uring::IoUring::builder()
             .setup_cqsize(completions)
+            // A child process would keep the ring open.
+            .dontfork()
             .setup_submit_all()
             .setup_single_issuer()
             .setup_defer_taskrun()

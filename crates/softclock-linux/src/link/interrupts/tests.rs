@@ -7,6 +7,7 @@ use std::process::Stdio;
 use std::thread;
 use std::time::Instant;
 
+use rustix::thread::CapabilitySet;
 use softclock_testing::KilledOnDrop;
 use softclock_testing::lab::{Namespace, connect};
 
@@ -87,6 +88,35 @@ fn a_delay_ends_with_its_value() {
     drop(delayed);
     assert_eq!(delays(&link), [before]);
     set!(&link);
+}
+
+/// A process that has lost its privileges leaves the settings as they were, since the child has kept them.
+#[test]
+fn a_delay_ends_without_privileges() {
+    let cable = cable!();
+    let [_, link] = cable.links();
+    let _socket = socket!(&link);
+    let delayed = set!(&link);
+    let dropped = thread::spawn(move || {
+        let mut without = rustix::thread::capabilities(None).unwrap();
+        without.effective -= CapabilitySet::NET_ADMIN;
+        rustix::thread::set_capabilities(None, without).unwrap();
+        drop(delayed);
+    });
+    dropped.join().unwrap();
+    assert_eq!(delays(&link), [InterruptDelay::NONE]);
+}
+
+/// The child does not keep the link's queue busy after its socket is closed.
+#[test]
+fn a_queue_is_free_while_a_delay_lasts() {
+    let cable = cable!();
+    let [other, link] = cable.links();
+    let (socket, _other_socket) = (socket!(&link), socket!(&other));
+    let delayed = set!(&other);
+    drop(socket);
+    self::socket(&link).unwrap();
+    drop(delayed);
 }
 
 #[test]

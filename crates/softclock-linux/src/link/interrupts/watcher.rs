@@ -1,11 +1,12 @@
 //! A child process that undoes settings if this process ends without doing so.
 //!
-//! The child is a fork that executes no program, since a library cannot rely on an installed one. It waits for a byte
-//! on a socket whose other end only the parent has. The byte dismisses the child; an end of file means that the parent
-//! has ended.
+//! The child is a fork that executes no program, since a library cannot rely on an installed one. It waits for the end of
+//! a socket whose other end only the parent has. The parent lets it undo the settings at an orderly end, too, besides
+//! doing so itself: it may have lost the permission by then, and the child may have been killed.
 
-use std::io::{self, Write};
+use std::io;
 use std::mem::MaybeUninit;
+use std::net::Shutdown;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::ptr;
@@ -52,7 +53,7 @@ impl Watcher {
         // returns.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
-            0 => watch(watched, &kept, undo),
+            0 => watch(watched, parent_end.as_raw_fd(), &kept, undo),
             process => {
                 drop(signals);
                 Ok(Self {
@@ -69,10 +70,10 @@ impl Watcher {
         self.process
     }
 
-    /// Makes the child end without undoing anything, and waits for its end.
-    pub(super) fn dismiss(&mut self) {
+    /// Makes the child undo the settings and end, and waits for that.
+    pub(super) fn end(&mut self) {
         // It fails if the child was killed.
-        let _ = self.parent_end.write_all(b"!");
+        let _ = self.parent_end.shutdown(Shutdown::Write);
         loop {
             // SAFETY: a null pointer asks for no status.
             let ended = unsafe { libc::waitpid(self.process, ptr::null_mut(), 0) };
@@ -86,7 +87,7 @@ impl Watcher {
 
 /// The code of the child. Makes only system calls: another thread of the parent may have held any lock at the fork, the
 /// allocator's included.
-fn watch(parent: RawFd, kept: &[RawFd], undo: &[Undo]) -> ! {
+fn watch(parent: RawFd, parent_end: RawFd, kept: &[RawFd], undo: &[Undo]) -> ! {
     // SAFETY: the arguments are integers, constant strings, and a buffer of one byte; the descriptors that are closed
     // are not used by this process.
     unsafe {
@@ -94,15 +95,14 @@ fn watch(parent: RawFd, kept: &[RawFd], undo: &[Undo]) -> ! {
         libc::setsid();
         libc::prctl(libc::PR_SET_NAME, c"softclock-undo".as_ptr());
         libc::chdir(c"/".as_ptr());
+        // Whatever else stays open: with this the child would wait for itself.
+        libc::close(parent_end);
         close_others(kept);
         let mut byte = 0u8;
         // No signal interrupts it: all are blocked.
-        let read = libc::read(parent, (&raw mut byte).cast(), 1);
-        let is_dismissed = read > 0;
-        if !is_dismissed {
-            for Undo { file, bytes } in undo {
-                libc::write(file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
-            }
+        libc::read(parent, (&raw mut byte).cast(), 1);
+        for Undo { file, bytes } in undo {
+            libc::write(file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
         }
         libc::_exit(0)
     }
@@ -117,13 +117,36 @@ unsafe fn close_others(kept: &[RawFd]) {
     let mut first = 0;
     for &kept in kept {
         if kept > first {
-            // SAFETY: the caller's promise. An error leaves them open, which only holds resources.
-            unsafe { libc::syscall(libc::SYS_close_range, first, kept - 1, 0) };
+            // SAFETY: the caller's promise.
+            unsafe { close_range(first, kept - 1) };
         }
         first = kept + 1;
     }
     // SAFETY: as above.
-    unsafe { libc::syscall(libc::SYS_close_range, first, RawFd::MAX, 0) };
+    unsafe { close_range(first, RawFd::MAX) };
+}
+
+/// Closes the descriptors from `first` to `last`.
+///
+/// # Safety
+/// No code of this process uses them afterwards.
+unsafe fn close_range(first: RawFd, last: RawFd) {
+    // SAFETY: the caller's promise.
+    if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } == 0 {
+        return;
+    }
+    // Before Linux 5.9, or in a sandbox that does not know the call.
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel fills the structure in.
+    unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) };
+    let end = RawFd::try_from(limit.rlim_cur).unwrap_or(RawFd::MAX);
+    for fd in first..=last.min(end) {
+        // SAFETY: the caller's promise.
+        unsafe { libc::close(fd) };
+    }
 }
 
 /// All signals, blocked in the calling thread until this is dropped. The child starts with all signals blocked, and
