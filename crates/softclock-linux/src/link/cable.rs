@@ -32,6 +32,11 @@ impl Cable {
         VethPair::with_queues(queues).map(Self)
     }
 
+    /// Creates a cable whose first end has these numbers of receive and transmit queues.
+    pub(super) fn with_queues_each(receive: u32, transmit: u32) -> Result<Self, String> {
+        VethPair::with_queues_each(receive, transmit).map(Self)
+    }
+
     pub(super) fn links(&self) -> [Link; 2] {
         self.names().map(|name| Link::named(&name).unwrap())
     }

@@ -8,7 +8,7 @@ use softclock_wire::packet::Offload;
 
 use super::{
     Buffer, Copies, Link, PacketSocket, Received, Refused, Tap, XdpDevice, XdpError, XdpFilter,
-    XdpMemory, XdpQueue, XdpSettings, XdpSocket,
+    XdpMemory, XdpQueue, XdpSettings, XdpSocket, XdpStep,
 };
 use crate::bpf::{Attachment, shut_ingress};
 
@@ -194,7 +194,7 @@ impl Device {
     /// The first reason found. Success does not mean that the driver supports AF_XDP.
     pub fn check_xdp_without_copies(link: &Link) -> Result<(), DeviceError> {
         match link.receive_queues() {
-            queues @ 2.. if !link.is_virtual() => {
+            Ok(queues @ 2..) if !link.is_virtual() => {
                 Err(link.failed(DeviceFailure::Xdp(XdpError::Queues(queues))))
             }
             _ => Self::check_queues_without_copies(link),
@@ -209,7 +209,8 @@ impl Device {
     pub fn check_queues_without_copies(link: &Link) -> Result<(), DeviceError> {
         let failure = match link.receive_queues() {
             _ if link.is_virtual() => DeviceFailure::XdpCopies,
-            queues if queues > XdpSocket::MOST_QUEUES => {
+            Err(error) => DeviceFailure::Xdp(XdpError::Failed(XdpStep::Queues, error)),
+            Ok(queues) if queues > XdpSocket::MOST_QUEUES => {
                 DeviceFailure::Xdp(XdpError::Queues(queues))
             }
             _ if link.strips_vlan_tags() => DeviceFailure::XdpMissesTags,
@@ -228,6 +229,15 @@ impl Device {
             failure: DeviceFailure::Tap(error),
         })?;
         Ok((tap.link().clone(), Self::Tap(tap)))
+    }
+
+    /// Whether frames can be sent. By AF_XDP not by a queue beyond the link's transmit queues, of which there may be
+    /// fewer than receive queues.
+    pub fn can_send(&self) -> bool {
+        match self {
+            Self::Packet(..) | Self::Tap(_) => true,
+            Self::Xdp(device) => device.can_send(),
+        }
     }
 
     /// The mechanism's name in reports: `packet`, `xdp` or `tap`.

@@ -36,6 +36,7 @@ mod netlink;
 mod packet_socket;
 #[cfg(feature = "experiments")]
 mod polling;
+mod queue_count;
 mod tap;
 #[cfg(test)]
 mod two;
@@ -148,10 +149,10 @@ impl Link {
         &self.name
     }
 
-    /// Whether the interface still exists.
+    /// Whether the interface still exists. Also true if that cannot be found out, as for want of descriptors.
     pub fn exists(&self) -> bool {
-        let any = any_socket();
-        any.is_ok_and(|any| netdevice::index_to_name(&any, self.index).is_ok())
+        let name = any_socket().and_then(|any| Ok(netdevice::index_to_name(&any, self.index)?));
+        !name.is_err_and(|error| error.raw_os_error() == Some(libc::ENODEV))
     }
 
     /// The speed that the driver reports, in Mbit/s. `None` for many virtual links.
@@ -257,12 +258,21 @@ impl Link {
             command: ETHTOOL_GFLAGS,
             data: 0,
         };
+        // SAFETY: this command uses this structure.
+        unsafe { self.ask_ethtool((&raw mut value).cast())? };
+        Ok(value.data)
+    }
+
+    /// Makes a request of ethtool.
+    ///
+    /// # Safety
+    /// `data` points to the structure that its command, its first field, uses.
+    unsafe fn ask_ethtool(&self, data: *mut libc::c_char) -> io::Result<()> {
         // SAFETY: zero is valid for this structure of integers and pointers.
         let mut request: libc::ifreq = unsafe { mem::zeroed() };
-        request.ifr_ifru.ifru_data = (&raw mut value).cast();
-        // SAFETY: the pointer is to the structure that this command uses, which outlives the call.
-        unsafe { self.ask(SIOCETHTOOL, &mut request)? };
-        Ok(value.data)
+        request.ifr_ifru.ifru_data = data;
+        // SAFETY: the caller's promise.
+        unsafe { self.ask(SIOCETHTOOL, &mut request) }
     }
 
     /// Makes a request of netdevice(7) about this link: all but its name is already in the structure.
@@ -291,20 +301,6 @@ impl Link {
             Some(name.to_str()?.strip_prefix("upper_")?.to_owned())
         });
         names.filter_map(|name| Self::named(&name).ok()).collect()
-    }
-
-    /// The number of receive queues; 1 if that cannot be found out.
-    pub fn receive_queues(&self) -> usize {
-        let queues = self
-            .sysfs()
-            .and_then(|link| fs::read_dir(link.join("queues")));
-        let is_receiving = |entry: io::Result<fs::DirEntry>| {
-            entry.is_ok_and(|entry| entry.file_name().as_encoded_bytes().starts_with(b"rx-"))
-        };
-        let count = queues.map_or(0, |queues| {
-            queues.map(is_receiving).filter(|&is| is).count()
-        });
-        count.max(1)
     }
 }
 

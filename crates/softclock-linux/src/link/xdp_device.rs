@@ -57,6 +57,10 @@ impl XdpDevice {
         XdpQueue(Box::new(self.socket))
     }
 
+    pub(super) fn can_send(&self) -> bool {
+        self.socket.can_send()
+    }
+
     /// Whether frames with pending segmentation leave whole.
     pub(super) const fn takes_offloads(&self) -> bool {
         self.long.are_taken()

@@ -69,10 +69,11 @@ pub struct XdpSocket {
     _attached: Arc<Attached>,
     arrived: RefCell<Consumer<XdpDesc>>,
     fd: OwnedFd,
-    /// Dropped after the socket, since the kernel reads the memory of frames to send while the socket is open.
-    sending: RefCell<Sending>,
-    /// Dropped after the socket, since the kernel writes to this memory while the socket is open.
+    /// Has a descriptor of the socket, too.
     chunks: Open,
+    /// Dropped after the socket, since the kernel reads the memory of frames to send while the socket is open. It keeps
+    /// those that other sockets have lent.
+    sending: RefCell<Sending>,
     /// Whether the kernel copies frames (copy mode). Such frames may come from another link of this machine, and so
     /// have partial checksums.
     is_copied: bool,
@@ -178,7 +179,7 @@ impl XdpSocket {
         copies: Copies,
         filter: &XdpFilter,
     ) -> Result<Vec<Self>, XdpError> {
-        let queues = link.receive_queues();
+        let queues = count_queues(link)?;
         if !(1..=Self::MOST_QUEUES).contains(&queues) {
             return Err(XdpError::Queues(queues));
         }
@@ -294,7 +295,8 @@ impl XdpSocket {
     /// # Errors
     /// Those of the first frame, no part of which is sent then. `WouldBlock` if the link has no room; `EMSGSIZE` for a
     /// frame longer than [`MOST_BYTES`](Self::MOST_BYTES); `E2BIG` for a frame of more segments than fit into the ring;
-    /// `InvalidInput` for an offload that contradicts the frame; `NetworkDown`.
+    /// `InvalidInput` for an empty frame or an offload that contradicts the frame; `NetworkDown`; `ENXIO` if the socket
+    /// [cannot send](Self::can_send).
     pub fn send<'a>(
         &self,
         frames: impl IntoIterator<Item = (&'a [u8], &'a Offload)>,
@@ -316,6 +318,11 @@ impl XdpSocket {
     ) -> io::Result<usize> {
         let mut sending = self.sending.borrow_mut();
         sending.send_buffers(self.fd.as_fd(), frames)
+    }
+
+    /// Whether the link has a transmit queue of the socket's number. It may have fewer than receive queues.
+    pub fn can_send(&self) -> bool {
+        self.sending.borrow().can_send()
     }
 
     /// Whether the kernel had no room at the last call, so that frames may be waiting in the ring. They leave only by
@@ -378,8 +385,8 @@ struct Bound {
     queue: u32,
     arrived: Consumer<XdpDesc>,
     fd: OwnedFd,
-    sending: Sending,
     chunks: Open,
+    sending: Sending,
     is_copied: bool,
 }
 
@@ -398,13 +405,16 @@ impl Bound {
             *umem.owner() = Some(owner);
         }
         let options = sockopt::xdp_options(&fd).unwrap_or(XdpOptionsFlags::empty());
+        let is_copied = !options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
+        let mut sending = rings.sending;
+        sending.on_bound(link.has_transmit_queue(queue), is_copied);
         Ok(Self {
             queue,
             arrived: rings.arrived,
             fd,
-            sending: rings.sending,
             chunks,
-            is_copied: !options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY),
+            sending,
+            is_copied,
         })
     }
 
@@ -413,8 +423,8 @@ impl Bound {
             _attached: attached,
             arrived: RefCell::new(self.arrived),
             fd: self.fd,
-            sending: RefCell::new(self.sending),
             chunks: self.chunks,
+            sending: RefCell::new(self.sending),
             is_copied: self.is_copied,
             queue: self.queue,
             lost: Cell::new(0),
@@ -440,11 +450,19 @@ struct Rings {
 
 /// The queue to receive from, by the settings, and the action for the frames of other queues.
 fn queue_of(link: &Link, queue: Option<u32>) -> Result<(u32, Others), XdpError> {
-    match (queue, link.receive_queues()) {
-        (Some(queue), _) => Ok((queue, Others::Passed)),
-        (None, 1) => Ok((0, Others::Dropped)),
-        (None, queues) => Err(XdpError::Queues(queues)),
+    match queue {
+        Some(queue) => Ok((queue, Others::Passed)),
+        None => match count_queues(link)? {
+            1 => Ok((0, Others::Dropped)),
+            queues => Err(XdpError::Queues(queues)),
+        },
     }
+}
+
+/// The number of receive queues. A guess would lose the frames of the others.
+fn count_queues(link: &Link) -> Result<usize, XdpError> {
+    let queues = link.receive_queues();
+    queues.map_err(|error| XdpError::Failed(XdpStep::Queues, error))
 }
 
 /// Creates a socket with a share of the memory and its rings, not yet bound to a link.

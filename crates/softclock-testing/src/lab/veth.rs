@@ -23,6 +23,15 @@ impl VethPair {
     /// # Errors
     /// The reason why the machine does not permit it, for [`skip!`](crate::skip!).
     pub fn with_queues(queues: u32) -> Result<Self, String> {
+        Self::with_queues_each(queues, queues)
+    }
+
+    /// Creates a pair whose first end has these numbers of receive and transmit queues; the other has them the other
+    /// way round. Both ends are up on return.
+    ///
+    /// # Errors
+    /// The reason why the machine does not permit it, for [`skip!`](crate::skip!).
+    pub fn with_queues_each(receive: u32, transmit: u32) -> Result<Self, String> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         if !geteuid().is_root() {
             return Err("needs root for links of its own".into());
@@ -31,8 +40,9 @@ impl VethPair {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let pair = Self(format!("sc{}c{number}", process::id()));
         let [a, b] = pair.names();
-        let queues = format!("numrxqueues {queues} numtxqueues {queues}");
-        let add = format!("link add name {a} {queues} type veth peer name {b} {queues}");
+        let queues = |receive, transmit| format!("numrxqueues {receive} numtxqueues {transmit}");
+        let (first, other) = (queues(receive, transmit), queues(transmit, receive));
+        let add = format!("link add name {a} {first} type veth peer name {b} {other}");
         let is_added = ip(&add);
         for end in [&a, &b].into_iter().filter(|_| is_added) {
             // Without link-local addresses the kernel sends no frames of its own, which tests would count. Fails

@@ -351,8 +351,8 @@ struct Shared {
     slots: [Mutex<Slots>; 2],
     /// The first socket of the queue, by which all frames are sent. It receives none.
     socket: OwnedFd,
-    sending: Mutex<Sending>,
     chunks: Open,
+    sending: Mutex<Sending>,
     umem: Arc<Umem>,
     link: Link,
     queue: u32,
@@ -388,18 +388,21 @@ impl Shared {
             .map_err(failed(XdpStep::Queue))?;
         *umem.owner() = Some(owner?);
         let options = sockopt::xdp_options(&socket).unwrap_or(XdpOptionsFlags::empty());
+        let is_copied = !options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY);
+        let mut sending = rings.sending;
+        sending.on_bound(link.has_transmit_queue(queue), is_copied);
         Ok(Self {
             attachment: OnceLock::new(),
             maps,
             _promiscuous: promiscuous,
             slots: Default::default(),
             socket,
-            sending: Mutex::new(rings.sending),
+            sending: Mutex::new(sending),
             chunks,
             umem,
             link: link.clone(),
             queue,
-            is_copied: !options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY),
+            is_copied,
             settings,
         })
     }

@@ -128,8 +128,8 @@ impl Chunks {
         let start = at as usize & !(CHUNK_BYTES - 1);
         let entry = &self.accounts[self.share.index(start)];
         let account = entry.swap(Account::NONE, Ordering::Relaxed);
-        let were_all_held = self.held.fetch_sub(1, Ordering::Relaxed) == self.accounts.len();
-        self.refill(start, were_all_held);
+        self.held.fetch_sub(1, Ordering::Relaxed);
+        self.refill(start);
         // After the chunk: each credit has a chunk in the fill ring.
         if let Some(credits) = &self.credits {
             credits.give_back(Account(account));
@@ -137,16 +137,13 @@ impl Chunks {
     }
 
     /// Puts the chunk that begins at this offset into the fill ring, unless the socket is closed.
-    fn refill(&self, start: usize, were_all_held: bool) {
+    fn refill(&self, start: usize) {
         let mut fill = lock(&self.fill);
         let Some(fill) = &mut *fill else { return };
         fill.ring.push(start as u64);
         fill.ring.submit();
-        // With other chunks in the ring, a frame will arrive and `receive_chunks` will wake the kernel. With none, the
-        // kernel waits, and this is the only chance to wake it.
-        if were_all_held {
-            fill.wake();
-        }
+        // A driver that has found no chunk may wait for this, and no frame arrives until then.
+        fill.wake();
     }
 
     /// Makes the kernel look at the fill ring, if it asks for a system call.
@@ -227,6 +224,8 @@ impl fmt::Debug for Chunk {
 mod tests {
     use std::collections::BTreeSet;
     use std::fs::File;
+    use std::iter;
+    use std::os::unix::net::UnixDatagram;
 
     use proptest::prelude::*;
 
@@ -263,11 +262,15 @@ mod tests {
     }
 
     fn both() -> (Arc<Chunks>, Kernel) {
+        both_with(File::open("/dev/null").unwrap().into())
+    }
+
+    /// Both sides, with this in place of the socket.
+    fn both_with(socket: OwnedFd) -> (Arc<Chunks>, Kernel) {
         let (ring, fill) = in_memory(2 * umem::RECEIVE as u32);
-        let nothing = File::open("/dev/null").unwrap().into();
         let umem = Arc::new(Umem::new(1).unwrap());
         let share = umem.take_share().unwrap();
-        let chunks = Chunks::new(umem, share, ring, nothing, None);
+        let chunks = Chunks::new(umem, share, ring, socket, None);
         let kernel = Kernel {
             fill,
             lost: 0,
@@ -313,6 +316,29 @@ mod tests {
             }
             prop_assert!(kernel.receive(&chunks.umem).is_none());
         }
+    }
+
+    /// A driver that has found no chunk may say so only after one has come back.
+    #[test]
+    fn each_chunk_wakes_a_driver_that_waits() {
+        let (socket, caller) = UnixDatagram::pair().unwrap();
+        caller.set_nonblocking(true).unwrap();
+        let (chunks, mut kernel) = both_with(socket.into());
+        let held: Vec<_> = iter::from_fn(|| kernel.receive(&chunks.umem))
+            .map(|(description, _)| chunks.hold(&description, Account::COMMON).unwrap())
+            .collect();
+        assert_eq!(held.len(), umem::RECEIVE);
+        let mut held = held.into_iter();
+        drop(held.next());
+        // A wake-up takes one.
+        caller.send(b"1").unwrap();
+        kernel.fill.ask_for_wakeup();
+        drop(held.next());
+        let left = lock(&chunks.fill);
+        let socket = &left.as_ref().unwrap().socket;
+        let taken = recv(socket, &mut [0u8; 1][..], RecvFlags::DONTWAIT);
+        assert_eq!(taken.unwrap_err(), rustix::io::Errno::AGAIN);
+        drop(left);
     }
 
     #[test]

@@ -16,6 +16,8 @@ pub enum XdpError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum XdpStep {
+    /// Counting the receive queues: see [`Link::receive_queues`](crate::link::Link::receive_queues).
+    Queues,
     /// Promiscuous mode. Needs CAP_NET_RAW and an Ethernet link.
     Promiscuity,
     /// Creating the socket and its memory. Needs CAP_IPC_LOCK, or a limit of locked memory of at least 12 MiB for each
@@ -46,6 +48,7 @@ impl std::error::Error for XdpError {}
 impl fmt::Display for XdpStep {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Queues => "cannot count the receive queues",
             Self::Promiscuity => "cannot enter promiscuous mode",
             Self::Socket => "cannot create the socket",
             Self::Queue => "cannot bind to the queue",

@@ -198,6 +198,15 @@ impl<T> Ring<T> {
     }
 }
 
+#[cfg(test)]
+impl<T> Consumer<T> {
+    /// Asks the producer for a system call, in place of the kernel.
+    pub(super) fn ask_for_wakeup(&self) {
+        let flags = XdpRingFlags::XDP_RING_NEED_WAKEUP.bits();
+        (self.0.count(self.0.places.flags)).store(flags, Ordering::Relaxed);
+    }
+}
+
 /// Creates both sides of a ring in memory, for tests. The memory is freed with the producer, so drop the consumer
 /// first.
 #[cfg(test)]

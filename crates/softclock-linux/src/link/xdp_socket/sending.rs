@@ -26,6 +26,10 @@ pub(super) struct Sending {
     free: Vec<u64>,
     /// The received frames that the kernel has to send, by the number of their chunk in the whole memory.
     lent: Box<[Option<Chunk>]>,
+    /// Whether the link has a transmit queue for the socket.
+    has_queue: bool,
+    /// Whether the kernel copies frames, and so sends them within a call.
+    is_copied: bool,
     /// The last wake-up failed, as while the link is down: no frame leaves until one succeeds.
     is_stuck: bool,
     /// The kernel had no room at the last call for the frames submitted, or there was no room for another frame.
@@ -48,10 +52,22 @@ impl Sending {
             lent: (0..umem.chunks()).map(|_| None).collect(),
             umem,
             share,
+            has_queue: true,
+            is_copied: false,
             is_stuck: false,
             is_behind: false,
             refused: 0,
         }
+    }
+
+    /// Notes whether the queue that the socket is bound to can send, and whether its frames are copied.
+    pub(super) fn on_bound(&mut self, has_queue: bool, is_copied: bool) {
+        (self.has_queue, self.is_copied) = (has_queue, is_copied);
+    }
+
+    /// Whether the link has a transmit queue for the socket.
+    pub(super) const fn can_send(&self) -> bool {
+        self.has_queue
     }
 
     /// Sends frames as [`XdpSocket::send`] does.
@@ -108,8 +124,12 @@ impl Sending {
     /// Begins a batch.
     ///
     /// # Errors
-    /// Those of the link, if it did not send the batch before.
+    /// Those of the link, if it did not send the batch before; `NXIO` without a queue.
     fn begin(&mut self, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+        if !self.has_queue {
+            // The kernel would accept the frames, and send none.
+            return Err(Errno::NXIO);
+        }
         if self.is_stuck {
             // Queueing frames while the link is down would make them leave as one burst when it comes up again.
             self.wake(socket)?;
@@ -172,6 +192,7 @@ impl Sending {
         frame: &mut Chunk,
         offload: &Offload,
     ) -> Result<(), Errno> {
+        check_length(frame.len())?;
         self.make_room(
             socket,
             Room {
@@ -254,9 +275,7 @@ impl Sending {
         offload: &Offload,
         write: impl FnOnce(&mut [u8]),
     ) -> Result<(), Errno> {
-        if length > XdpSocket::MOST_BYTES {
-            return Err(Errno::MSGSIZE);
-        }
+        check_length(length)?;
         let chunk = *self.free.last().expect("there is room");
         // SAFETY: the chunk is free, so the kernel does not access it, and this is the only reference to it.
         let bytes = &mut unsafe { self.umem.chunk(chunk).as_mut() }[..length];
@@ -288,10 +307,14 @@ impl Sending {
                 return Ok(());
             }
             match send(socket, &[], SendFlags::DONTWAIT) {
-                Ok(_) => return Ok(()),
+                Ok(_) if !self.is_copied => return Ok(()),
                 Err(Errno::BUSY) => self.refused += 1,
-                Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {
+                // Before it said EAGAIN there, the kernel also returned 0 when no completion had room.
+                Ok(_) | Err(Errno::AGAIN | Errno::NOBUFS | Errno::INTR) => {
                     let left = self.leaving.pending();
+                    if left == 0 {
+                        return Ok(());
+                    }
                     // The kernel stopped without progress: it has no room. With progress, the call was only too short.
                     if left == pending {
                         self.is_behind = true;
@@ -306,6 +329,16 @@ impl Sending {
             }
         }
         Ok(())
+    }
+}
+
+/// # Errors
+/// For a frame that the kernel does not send: it takes an empty one without ever giving its chunk back.
+const fn check_length(length: usize) -> Result<(), Errno> {
+    match length {
+        0 => Err(Errno::INVAL),
+        1..=XdpSocket::MOST_BYTES => Ok(()),
+        _ => Err(Errno::MSGSIZE),
     }
 }
 

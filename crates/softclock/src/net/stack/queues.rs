@@ -82,6 +82,12 @@ impl Queues {
         all(each)
     }
 
+    /// Whether there is a queue to send by.
+    pub(super) fn can_send(&self) -> bool {
+        let can_send = self.with_first(|device| device.descriptor().can_send());
+        can_send.unwrap_or(false)
+    }
+
     /// Sends frames by the first queue, as [`Device::send_bytes`] does. `None` if there is no queue.
     pub(super) fn send<'a>(
         &self,

@@ -570,6 +570,54 @@ fn all_queues_can_be_opened() {
     XdpSocket::open_queues(&b, Copies::Allowed, &XdpFilter::All).unwrap();
 }
 
+/// A link may receive by more queues than it sends by: a socket of the others says so instead of losing frames.
+#[test]
+fn a_queue_that_cannot_send_says_so() {
+    softclock_testing::require!("ip");
+    let cable = match Cable::with_queues_each(2, 1) {
+        Ok(cable) => cable,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let [a, b] = cable.links();
+    let packets = PacketSocket::open(&b, 1 << 20).unwrap();
+    let sockets = match XdpSocket::open_queues(&a, Copies::Allowed, &XdpFilter::All) {
+        Ok(sockets) => sockets,
+        Err(error) => softclock_testing::skip!("AF_XDP cannot be used here: {error:?}"),
+    };
+    let sent = frame(&[], 200);
+    let send = |socket: &XdpSocket| socket.send([(&sent[..], &Offload::NONE)]);
+    assert_eq!(send(&sockets[0]).unwrap(), 1);
+    wait(|| {
+        let mut arrived = false;
+        let _ = packets.receive(|received| arrived |= received.unwrap().bytes[6..12] == SENDER);
+        arrived.then_some(())
+    });
+    assert!(sockets[0].can_send() && !sockets[1].can_send());
+    assert_eq!(
+        send(&sockets[1]).unwrap_err().raw_os_error(),
+        Some(libc::ENXIO)
+    );
+}
+
+/// An empty frame is refused, and those beside it leave.
+#[test]
+fn an_empty_frame_is_refused() {
+    let cable = cable!();
+    let [a, b] = cable.links();
+    let packets = PacketSocket::open(&a, 1 << 20).unwrap();
+    let xdp = xdp!(&b);
+    let sent = frame(&[], 200);
+    let empty = xdp.send([(&[][..], &Offload::NONE)]).unwrap_err();
+    assert_eq!(empty.kind(), std::io::ErrorKind::InvalidInput);
+    let both = [(&sent[..], &Offload::NONE), (&[][..], &Offload::NONE)];
+    assert_eq!(xdp.send(both).unwrap(), 1);
+    wait(|| {
+        let mut arrived = false;
+        let _ = packets.receive(|received| arrived |= received.unwrap().bytes[6..12] == SENDER);
+        arrived.then_some(())
+    });
+}
+
 /// The socket receives the frames of its queue, and the host those of the other queues.
 #[test]
 fn a_queue_can_be_chosen() {
@@ -579,7 +627,7 @@ fn a_queue_can_be_chosen() {
         Err(reason) => softclock_testing::skip!("{reason}"),
     };
     let [a, b] = cable.links();
-    assert_eq!(b.receive_queues(), 2);
+    assert_eq!(b.receive_queues().unwrap(), 2);
     let refused = XdpSocket::open(&b, whole(Copies::Allowed));
     assert!(matches!(refused, Err(XdpError::Queues(2))), "{refused:?}");
     let of = |queue| XdpSettings {

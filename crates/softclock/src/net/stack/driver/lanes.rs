@@ -57,7 +57,7 @@ impl Driver {
         if let Some(lane) = self.interface.lane() {
             lane.adopt_queues();
             let mut stack = self.stack.borrow_mut();
-            stack.set_sends(lane.queues().len() > 0);
+            stack.set_sends(lane.queues().can_send());
             for (neighbor, link) in lane.take_neighbors() {
                 stack.on_neighbor(now, neighbor, link);
             }
