@@ -10,8 +10,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
-use std::thread;
 use std::time::Duration;
+use std::{mem, process, thread};
 
 use crate::runtime::inner::{Inner, is_entered};
 use crate::runtime::promise::{Promised, promise};
@@ -93,6 +93,8 @@ struct State {
     waiting: Vec<Waker>,
     threads: usize,
     idle: usize,
+    /// The process that has the threads: they do not come along with a fork.
+    process: u32,
 }
 
 static POOL: Pool = Pool {
@@ -101,6 +103,7 @@ static POOL: Pool = Pool {
         waiting: Vec::new(),
         threads: 0,
         idle: 0,
+        process: 0,
     }),
     work: Condvar::new(),
 };
@@ -109,6 +112,9 @@ impl Pool {
     /// Queues `job`, or returns it if the queue is full, to wake `waker` when there is room.
     fn submit(&'static self, job: Job, waker: &Waker) -> Option<Job> {
         let mut state = lock(&self.state);
+        if mem::replace(&mut state.process, process::id()) != process::id() {
+            (state.threads, state.idle) = (0, 0);
+        }
         if state.jobs.len() >= QUEUE {
             if !state.waiting.iter().any(|other| other.will_wake(waker)) {
                 state.waiting.push(waker.clone());
@@ -122,7 +128,7 @@ impl Pool {
         if state.threads == 0 {
             // No thread could be started. Blocking the loop once is better than never running the job.
             drop(state);
-            job();
+            run(job);
             return None;
         }
         state.jobs.push_back(job);
@@ -143,10 +149,12 @@ impl Pool {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 // The queue has room for one more job: wake the tasks whose jobs did not fit.
-                let waiting = std::mem::take(&mut state.waiting);
+                let waiting = mem::take(&mut state.waiting);
                 drop(state);
-                waiting.into_iter().for_each(Waker::wake);
-                job();
+                for waker in waiting {
+                    run(|| waker.wake());
+                }
+                run(job);
                 state = lock(&self.state);
                 continue;
             }
@@ -164,6 +172,14 @@ impl Pool {
             }
         }
     }
+}
+
+/// Runs what may panic beside the closure of a caller, such as the destructor of one that is not wanted any more. The
+/// thread goes on: the hook has reported the panic.
+fn run(f: impl FnOnce()) {
+    let panic = catch_unwind(AssertUnwindSafe(f));
+    // The destructor of the panic's value may panic, too.
+    mem::forget(panic);
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

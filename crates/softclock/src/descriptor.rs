@@ -70,7 +70,8 @@ impl<R> Transfer<R> {
     ///
     /// Use it only where the kernel reports an event when the descriptor becomes ready again, as with streams,
     /// datagram sockets whose queue a call has emptied, timers and counters. A read of one datagram is
-    /// [full](Self::full) whatever its length: more may wait.
+    /// [full](Self::full) whatever its length: more may wait. So is a read of a Unix stream over which descriptors are
+    /// passed, since it ends with each message that carries some.
     pub const fn short(value: R) -> Self {
         Self {
             value,

@@ -228,6 +228,9 @@ impl EventQueue {
         // A wait may end with events that are suppressed: wait on until the end of the timeout.
         while found == 0 && shared.wait(end)? > 0 {
             found = shared.take(events);
+            if found == 0 && end.is_some_and(|end| Instant::now() >= end) {
+                return Ok(0);
+            }
         }
         // After a full batch the kernel may have more events, and `events` may have room for them.
         while found > 0 && found < events.len() && shared.arrived.borrow().len() == BATCH {

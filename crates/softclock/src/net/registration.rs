@@ -2,7 +2,7 @@
 
 use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use softclock_core::{SourceId, TriggerState};
 use softclock_linux::readiness::{Readiness, Token};
@@ -64,17 +64,18 @@ impl Registration {
     /// Ready when a call in this direction may succeed and the task may make one more. Otherwise `cx` is woken when
     /// it may.
     pub(crate) fn poll_ready(&self, cx: &Context<'_>, direction: Direction) -> Poll<()> {
-        let mut sources = self.runtime.sources.borrow_mut();
-        let is_ready = sources.poll_ready(self.id, direction, cx);
-        drop(sources);
-        self.poll_known(is_ready, cx)
+        self.poll_known(self.await_ready(cx, direction), cx)
     }
 
     /// Returns whether a call in this direction may succeed. Otherwise `cx` is woken when it may. Unlike
     /// [`poll_ready`](Self::poll_ready), this charges nothing to the task.
     pub(crate) fn await_ready(&self, cx: &Context<'_>, direction: Direction) -> bool {
+        let mut excess = Vec::new();
         let mut sources = self.runtime.sources.borrow_mut();
-        sources.poll_ready(self.id, direction, cx)
+        let is_ready = sources.poll_ready(self.id, direction, cx, &mut excess);
+        drop(sources);
+        excess.into_iter().for_each(Waker::wake);
+        is_ready
     }
 
     /// Ready when the connection is known to be lost. Until then `cx` is woken by the loss and by data to read.
@@ -89,10 +90,17 @@ impl Registration {
     }
 
     fn poll_condition(&self, cx: &Context<'_>, conditions: Readiness) -> Poll<()> {
+        let mut excess = Vec::new();
         let mut sources = self.runtime.sources.borrow_mut();
-        let holds = sources.poll_condition(self.id, conditions, cx);
+        let holds = sources.poll_condition(self.id, conditions, cx, &mut excess);
         drop(sources);
+        excess.into_iter().for_each(Waker::wake);
         self.poll_known(holds, cx)
+    }
+
+    /// Returns whether a condition is known to hold.
+    pub(crate) fn has(&self, condition: Readiness) -> bool {
+        self.runtime.sources.borrow().is_known(self.id, condition)
     }
 
     /// Ready if `holds`, charging a call to the task's allowance, since this needed none.

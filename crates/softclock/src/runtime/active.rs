@@ -89,10 +89,15 @@ impl ActiveTasks {
         (entry.serial == id.serial).then_some(entry)
     }
 
-    /// Removes all tasks and returns their wakers.
-    pub(crate) fn take_wakers(&mut self) -> Vec<Waker> {
-        self.aborted = 0;
-        self.entries.drain().map(|entry| entry.waker).collect()
+    /// Returns whether all tasks have ended.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Returns the wakers of all tasks.
+    pub(crate) fn wakers(&self) -> Vec<Waker> {
+        let entries = self.entries.iter();
+        entries.map(|(_, entry)| entry.waker.clone()).collect()
     }
 }
 
@@ -129,7 +134,8 @@ mod tests {
         assert!(active.remove(ids[0]).is_some());
         assert_eq!(active.aborted, 0);
         assert!(active.abort(ids[1]).is_some());
-        assert_eq!(active.take_wakers().len(), 1);
-        assert_eq!(active.aborted, 0);
+        assert_eq!((active.wakers().len(), active.is_empty()), (1, false));
+        assert!(active.remove(ids[1]).is_some());
+        assert_eq!((active.aborted, active.is_empty()), (0, true));
     }
 }

@@ -24,7 +24,9 @@ impl GiveWay {
     pub fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         let may_wait = |runtime: &Inner| {
             let may_wait = !runtime.timeouts.is_pending();
-            runtime.gives_way.set(may_wait);
+            runtime
+                .gives_way
+                .set(runtime.running.get().filter(|_| may_wait));
             may_wait
         };
         if std::mem::take(&mut self.has_asked) || !Inner::with_current(|it| may_wait(it)) {

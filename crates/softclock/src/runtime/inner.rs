@@ -2,12 +2,14 @@
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use slab::Slab;
 use softclock_core::{Clock, Due, IdleRule, Instant, SoftTimers, TriggerState};
 use softclock_linux::alarm::Alarms;
 use softclock_linux::busy_poll::BusyPoll;
@@ -15,13 +17,13 @@ use softclock_linux::clock::{MinimalSlack, RunTime, ThreadClock, cpu_time_ns};
 use softclock_linux::readiness::{AheadTimer, Poller, Wakeup};
 
 use super::Builder;
-use super::active::{ActiveTasks, Runnable};
+use super::active::{ActiveTasks, Runnable, TaskId};
 use super::each_turn::{EachTurn, TurnEnd};
 use super::far_timer::FarTimer;
 use super::kernel_events::KernelEvents;
 use super::mailbox::Mailbox;
 use super::ready::Ready;
-use super::soft_events::PendingEvent;
+use super::soft_events::{PendingEvent, Transmit};
 use super::sources::Sources;
 use super::statistics::{PacingCounts, TurnCounts};
 use super::timeouts::Timeouts;
@@ -42,12 +44,14 @@ pub(crate) struct Inner {
     pub(crate) alarms: Alarms,
     /// Woken tasks. Each is queued at most once.
     pub(crate) ready: RefCell<Ready<Runnable>>,
-    /// Whether the running task gives way, so that it is queued behind others when it is woken.
-    pub(crate) gives_way: Cell<bool>,
+    /// The task that runs, or ran last.
+    pub(super) running: Cell<Option<TaskId>>,
+    /// The running task if it gives way, so that it is queued behind others when it is woken.
+    pub(super) gives_way: Cell<Option<TaskId>>,
     /// The tasks that have not ended.
     pub(crate) active: RefCell<ActiveTasks>,
     /// Closures to be run after the running task has returned.
-    pub(crate) deferred: RefCell<Vec<Box<dyn FnOnce()>>>,
+    pub(crate) deferred: RefCell<VecDeque<Box<dyn FnOnce()>>>,
     /// Work to be done once behind the tasks of this turn.
     pub(crate) turn_end: RefCell<Vec<Rc<dyn TurnEnd>>>,
     pub(crate) sources: RefCell<Sources>,
@@ -64,6 +68,8 @@ pub(crate) struct Inner {
     pub(crate) looked: Cell<Instant>,
     /// Whether that check may have left events.
     pub(super) may_have_left: Cell<bool>,
+    /// Whether the next turn checks the kernel, however recent the last check is.
+    pub(super) must_look: Cell<bool>,
     pub(super) kernel_events: KernelEvents,
     /// Number of calls on sockets that the running task may make before it must let others run.
     pub(crate) call_budget: Cell<u32>,
@@ -73,6 +79,9 @@ pub(crate) struct Inner {
     pub(crate) run_time: RefCell<RunTime>,
     pub(crate) counts: TurnCounts,
     pub(crate) pacing: PacingCounts,
+    /// The paced streams whose next piece waits to be released. They belong to the runtime, as those that wait for an
+    /// event do.
+    pub(crate) unreleased: RefCell<Slab<Rc<dyn Transmit>>>,
     pub(crate) each_turn: RefCell<Vec<Rc<dyn EachTurn>>>,
     /// Whether `before_wait` of [`each_turn`](Self::each_turn) was called without a following `after_wait`.
     pub(super) is_waiting: Cell<bool>,
@@ -93,10 +102,22 @@ thread_local! {
     static CURRENT: RefCell<Option<Rc<Inner>>> = const { RefCell::new(None) };
     /// The id of the current runtime's mailbox, or 0 outside a runtime. Cheaper to read than `CURRENT`.
     static CURRENT_ID: Cell<u64> = const { Cell::new(0) };
+    /// The runtime that the thread has, also while it is not inside it. A thread has at most one.
+    static OWN: RefCell<Weak<Inner>> = const { RefCell::new(Weak::new()) };
 }
 
 impl Inner {
-    pub(crate) fn new(builder: &Builder) -> io::Result<Self> {
+    /// Creates the runtime of this thread.
+    pub(crate) fn new(builder: &Builder) -> io::Result<Rc<Self>> {
+        // A runtime that is itself in a variable of the thread ends before those that were used first.
+        CURRENT.with_borrow(|_| ());
+        OWN.with_borrow(|_| ());
+        let runtime = Rc::new(Self::build(builder)?);
+        OWN.set(Rc::downgrade(&runtime));
+        Ok(runtime)
+    }
+
+    fn build(builder: &Builder) -> io::Result<Self> {
         let clock = ThreadClock::new();
         let mut poller = match builder.events {
             Some(mechanism) => Poller::with_mechanism(mechanism)?,
@@ -131,7 +152,8 @@ impl Inner {
             wakes_are_due: Cell::new(false),
             alarms,
             ready: RefCell::default(),
-            gives_way: Cell::new(false),
+            running: Cell::default(),
+            gives_way: Cell::default(),
             active: RefCell::default(),
             deferred: RefCell::default(),
             turn_end: RefCell::default(),
@@ -146,12 +168,14 @@ impl Inner {
             timeouts: Timeouts::new(),
             looked: Cell::new(Instant::ORIGIN),
             may_have_left: Cell::default(),
+            must_look: Cell::default(),
             kernel_events,
             call_budget: Cell::new(CALLS_PER_POLL),
             buffer: Cell::default(),
             run_time: RefCell::new(run_time),
             counts: TurnCounts::default(),
             pacing: PacingCounts::default(),
+            unreleased: RefCell::default(),
             each_turn: RefCell::default(),
             is_waiting: Cell::default(),
             outer_wait: Cell::default(),
@@ -200,6 +224,21 @@ impl Inner {
             return None;
         }
         CURRENT.with_borrow(|current| current.as_ref().map(f))
+    }
+
+    /// Calls `f` with the runtime that the thread has, if it has this id; also outside of it, as in the code of a loop
+    /// around it.
+    pub(crate) fn with_own<R>(id: u64, f: impl FnOnce(&Rc<Self>) -> R) -> Option<R> {
+        if CURRENT_ID.get() == id {
+            return Self::with_id(id, f);
+        }
+        let own = Self::own()?;
+        (own.mailbox.id() == id).then(|| f(&own))
+    }
+
+    /// The runtime that the thread has, also while it is not inside it.
+    pub(crate) fn own() -> Option<Rc<Self>> {
+        OWN.try_with(|own| own.borrow().upgrade()).ok()?
     }
 
     /// Passes a trigger state: fires events that are due.
@@ -267,8 +306,7 @@ impl Inner {
         let mut ready = self.ready.borrow_mut();
         if self.wakes_are_due.get() {
             ready.push_due(task);
-        } else if self.gives_way.take() {
-            // The running task has woken itself to give way.
+        } else if self.gives_way.get() == Some(*task.metadata()) {
             ready.push_late(task);
         } else {
             ready.push(task);

@@ -91,16 +91,9 @@ impl Mailbox {
         self.id
     }
 
-    /// Queues a woken task.
+    /// Queues a woken task. A runtime ends only after all of its tasks, so that it takes this one.
     pub(crate) fn post_runnable(&self, runnable: Runnable) {
-        let mut queue = self.queue();
-        if queue.closed {
-            // The task's future may be dropped only on the runtime's own thread, which has ended.
-            mem::forget(runnable);
-            return;
-        }
-        queue.runnables.push_back(runnable);
-        drop(queue);
+        self.queue().runnables.push_back(runnable);
         self.notify();
     }
 
@@ -161,10 +154,10 @@ impl Mailbox {
         (mem::take(&mut queue.runnables), mem::take(&mut queue.calls))
     }
 
-    /// Rejects entries from now on, and returns those queued so far.
+    /// Rejects closures from now on, and returns the entries queued so far.
     pub(crate) fn close(&self) -> (VecDeque<Runnable>, VecDeque<Call>) {
         let mut queue = self.queue();
-        // Under the lock, so that no post can slip in behind the entries returned here.
+        // Under the lock, so that no closure can slip in behind the entries returned here.
         queue.closed = true;
         (mem::take(&mut queue.runnables), mem::take(&mut queue.calls))
     }

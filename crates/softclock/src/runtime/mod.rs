@@ -327,7 +327,7 @@ impl Builder {
     /// `AlreadyExists` if the thread has a runtime.
     pub fn build(&self) -> io::Result<Runtime> {
         Ok(Runtime {
-            inner: Rc::new(Inner::new(self)?),
+            inner: Inner::new(self)?,
             descriptor: OnceCell::new(),
         })
     }

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
+use softclock_core::Clock;
 use softclock_core::signalling::Wait;
 use softclock_core::time::saturating_ns;
-use softclock_core::{Clock, Instant};
 use softclock_linux::clock::cpu_time_ns;
 
 use super::inner::Inner;
@@ -64,7 +64,7 @@ impl Inner {
         self.end_outer_wait();
         // An outer loop by edges is not told again of the events that have ended its wait: look, however recent the
         // last look is.
-        self.looked.set(Instant::ORIGIN);
+        self.must_look.set(true);
         let until = longest.map(|longest| self.clock.now() + longest);
         self.turn(until);
     }

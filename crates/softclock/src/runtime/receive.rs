@@ -68,9 +68,10 @@ impl Inner {
         events.clear();
         // The time of the last trigger state saves a reading of the clock.
         let now = self.last_trigger();
-        if !self.kernel_events.is_due(now, self.looked.get()) {
+        if !self.must_look.get() && !self.kernel_events.is_due(now, self.looked.get()) {
             return;
         }
+        self.must_look.set(false);
         if self.poller.borrow_mut().is_pending() {
             self.poll_sources(Timeout::Now, events);
             self.trigger(TriggerState::SystemCall);
@@ -84,6 +85,7 @@ impl Inner {
     fn on_looked(&self, events: &[ReadyEvent]) {
         let now = self.last_trigger();
         self.looked.set(now);
+        self.must_look.set(false);
         let has_more = self.poller.borrow_mut().may_have_left(events.len());
         self.may_have_left.set(has_more);
         self.kernel_events.on_look(now, arrivals(events), has_more);
@@ -166,7 +168,7 @@ impl Inner {
             self.clock.resync_after_wait();
             let woken = self.clock.now();
             self.on_blocked(woken.since(now));
-            self.idle.borrow_mut().on_timed_out(until, woken);
+            self.on_timed_out(until, woken);
         }
         self.poll_sources(Timeout::Now, events);
     }
@@ -214,6 +216,14 @@ impl Inner {
         if !events.is_empty() {
             self.far_timer.borrow_mut().on_interrupted(until);
         } else if timeout != Timeout::Never {
+            self.on_timed_out(until, woken);
+        }
+    }
+
+    /// Lets the idle rule learn from a wait without events that was to last until `until`. A signal may have ended it
+    /// before, which tells nothing of the lateness.
+    fn on_timed_out(&self, until: Instant, woken: Instant) {
+        if woken >= until {
             self.idle.borrow_mut().on_timed_out(until, woken);
         }
     }

@@ -97,7 +97,7 @@ impl SoftEvent {
         let Some(key) = self.handler.key.take() else {
             return false;
         };
-        let cancelled = Inner::with_id(self.handler.runtime, |runtime| {
+        let cancelled = Inner::with_own(self.handler.runtime, |runtime| {
             // Bound to a name, to be dropped after the borrow has ended.
             let cancelled = runtime.timers.borrow_mut().cancel(key);
             cancelled.is_some()
@@ -105,14 +105,14 @@ impl SoftEvent {
         cancelled.unwrap_or(false)
     }
 
-    /// Moves the event to `window`, or schedules it again if it is not pending. Returns false if its runtime is not
-    /// the current one of this thread. O(1), allocates nothing.
+    /// Moves the event to `window`, or schedules it again if it is not pending. Returns false if its runtime has ended.
+    /// O(1), allocates nothing.
     ///
     /// If a handler calls this for its own event, [`EventContext::reschedule_within`] takes precedence.
     pub fn reschedule_within(&self, window: FireWindow) -> bool {
         self.cancel();
         let handler = &self.handler;
-        let scheduled = Inner::with_id(handler.runtime, |runtime| {
+        let scheduled = Inner::with_own(handler.runtime, |runtime| {
             runtime.schedule_event(window, handler);
         });
         scheduled.is_some()
@@ -213,7 +213,7 @@ impl EventContext<'_> {
         if deferred.len() == DEFERRED {
             return Err(f);
         }
-        deferred.push(Box::new(f));
+        deferred.push_back(Box::new(f));
         Ok(())
     }
 }

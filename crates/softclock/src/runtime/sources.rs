@@ -54,6 +54,8 @@ struct Waiting {
 #[derive(Default)]
 struct Waiters {
     first: Option<Waker>,
+    /// The others, and those that have given up waiting: nobody tells of that. While the memory of many is full, all of
+    /// them are woken, so that those that still wait come back, into twice the memory.
     more: Vec<Waker>,
 }
 
@@ -92,34 +94,45 @@ impl Sources {
         removed.then(|| mem::take(&mut self.waiting[id.index()]))
     }
 
-    /// Returns whether a call in this direction may succeed. If not, `cx` will be woken when it may.
+    /// Returns whether a call in this direction may succeed. If not, `cx` will be woken when it may. The caller wakes
+    /// the tasks in `excess` after the borrow of the table has ended.
     pub(crate) fn poll_ready(
         &mut self,
         id: SourceId,
         direction: Direction,
         cx: &Context<'_>,
+        excess: &mut Vec<Waker>,
     ) -> bool {
         if self.is_ready(id, direction) {
             return true;
         }
-        self.waiting[id.index()].of(direction).add(cx.waker());
+        let waiters = self.waiting[id.index()].of(direction);
+        waiters.add(cx.waker(), excess);
         false
     }
 
     /// Returns whether any of `conditions`, each of which must end a wait to read, is known to hold. If not, `cx`
-    /// will be woken when one does, and when there is data to read.
+    /// will be woken when one does, and when there is data to read. The caller wakes those in `excess`, as after
+    /// [`poll_ready`](Self::poll_ready).
     pub(crate) fn poll_condition(
         &mut self,
         id: SourceId,
         conditions: Readiness,
         cx: &Context<'_>,
+        excess: &mut Vec<Waker>,
     ) -> bool {
-        let state = self.events.state(id);
-        if state.is_none_or(|state| state.intersects(conditions)) {
+        if self.is_known(id, conditions) {
             return true;
         }
-        self.waiting[id.index()].of(Direction::Read).add(cx.waker());
+        let waiters = self.waiting[id.index()].of(Direction::Read);
+        waiters.add(cx.waker(), excess);
         false
+    }
+
+    /// Returns whether any of `conditions` is known to hold, or the source was removed.
+    pub(crate) fn is_known(&self, id: SourceId, conditions: Readiness) -> bool {
+        let state = self.events.state(id);
+        state.is_none_or(|state| state.intersects(conditions))
     }
 
     /// Removes the waiters in this direction. The caller drops them after the borrow of the table has ended.
@@ -130,8 +143,7 @@ impl Sources {
 
     /// Returns whether a call in this direction may succeed.
     pub(crate) fn is_ready(&self, id: SourceId, direction: Direction) -> bool {
-        let state = self.events.state(id);
-        state.is_none_or(|state| state.intersects(direction.wakes()))
+        self.is_known(id, direction.wakes())
     }
 
     /// Records that a call in this direction would have blocked.
@@ -173,17 +185,69 @@ impl Waiting {
 }
 
 impl Waiters {
-    fn add(&mut self, waker: &Waker) {
+    fn add(&mut self, waker: &Waker, excess: &mut Vec<Waker>) {
         match &self.first {
             None => self.first = Some(waker.clone()),
             Some(first) if first.will_wake(waker) => {}
             Some(_) if self.more.iter().any(|other| other.will_wake(waker)) => {}
-            Some(_) => self.more.push(waker.clone()),
+            Some(first) => {
+                if self.more.len() >= MANY && self.more.len() == self.more.capacity() {
+                    let room = Vec::with_capacity(2 * self.more.len());
+                    *excess = mem::replace(&mut self.more, room);
+                    excess.push(first.clone());
+                }
+                self.more.push(waker.clone());
+            }
         }
     }
 
     fn take(&mut self, woken: &mut Vec<Waker>) {
         woken.extend(self.first.take());
         woken.append(&mut self.more);
+    }
+}
+
+/// The waiting tasks of a source and direction among which some may have given up.
+const MANY: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    struct Task;
+
+    impl Wake for Task {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    /// Tasks that no longer wait are not kept for ever, and those that wait do not wake each other again and again.
+    #[test]
+    fn given_up_waits_are_forgotten() {
+        let mut waiters = Waiters::default();
+        for _ in 0..10_000 {
+            let mut excess = Vec::new();
+            waiters.add(&Waker::from(Arc::new(Task)), &mut excess);
+        }
+        assert!(waiters.more.len() <= 16_384);
+        let waiting: Vec<_> = (0..100).map(|_| Waker::from(Arc::new(Task))).collect();
+        let mut waiters = Waiters::default();
+        let mut to_add: Vec<_> = waiting.clone();
+        let mut rounds = 0;
+        while !to_add.is_empty() {
+            rounds += 1;
+            let mut woken = Vec::new();
+            for waker in to_add {
+                let mut excess = Vec::new();
+                waiters.add(&waker, &mut excess);
+                woken.append(&mut excess);
+            }
+            to_add = woken;
+        }
+        assert!(rounds < 6, "{rounds}");
+        let mut all = Vec::new();
+        waiters.take(&mut all);
+        assert_eq!(all.len(), 100);
     }
 }

@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
+use std::thread;
 
 use async_task::FallibleTask;
 use pin_project_lite::pin_project;
@@ -163,7 +164,10 @@ impl Inner {
         let runtime = Rc::downgrade(self);
         let listed = Listed(AbortHandle { runtime, id });
         let abort = listed.0.clone();
-        let future = Tracked { future, listed };
+        let future = Tracked {
+            future: Some(future),
+            listed,
+        };
         let mailbox = self.mailbox.clone();
         let schedule = move |runnable: Runnable| {
             // On the runtime's own thread, wakers queue the task directly; other threads use the mailbox.
@@ -193,6 +197,7 @@ impl Inner {
     pub(super) fn run_task(&self, task: Runnable) {
         let is_aborted = self.active.borrow().is_aborted(*task.metadata());
         if !is_aborted {
+            self.running.set(Some(*task.metadata()));
             task.run();
         }
     }
@@ -202,7 +207,7 @@ impl Inner {
     pub(crate) fn drop_tasks(&self) {
         loop {
             // Waking a task moves it to a queue, from which it is dropped below.
-            let wakers = self.active.borrow_mut().take_wakers();
+            let wakers = self.active.borrow().wakers();
             wakers.into_iter().for_each(Waker::wake);
             let ready = self.ready.take();
             let (posted, calls) = self.mailbox.close();
@@ -210,22 +215,36 @@ impl Inner {
             drop(self.turn_end.take());
             let events = self.timers.borrow_mut().clear();
             let timeouts = self.timeouts.clear();
+            let unreleased = self.unreleased.take();
             let nothing_left = ready.is_empty() && posted.is_empty() && events.is_empty();
-            if nothing_left && calls.is_empty() && deferred.is_empty() && timeouts.is_empty() {
-                return;
+            let nothing_left = nothing_left && calls.is_empty() && deferred.is_empty();
+            if nothing_left && timeouts.is_empty() && unreleased.is_empty() {
+                if self.active.borrow().is_empty() {
+                    return;
+                }
+                // Another thread is waking the tasks that are left, and has not posted them yet.
+                thread::yield_now();
             }
-            drop((ready, posted, calls, deferred, events, timeouts));
+            drop((ready, posted, calls, deferred, events, timeouts, unreleased));
         }
     }
 }
 
 pin_project! {
-    /// A task's future and its entry. An `async` block would reserve memory for the future twice.
+    /// A task's future, until it has ended, and its entry. An `async` block would reserve memory for the future twice.
     struct Tracked<F> {
         #[pin]
-        future: F,
+        future: Option<F>,
         // Dropped after the future, as fields are dropped in order.
         listed: Listed,
+    }
+
+    impl<F> PinnedDrop for Tracked<F> {
+        fn drop(this: Pin<&mut Self>) {
+            let mut this = this.project();
+            // A panic here would abort the process. The hook has reported it.
+            let _panic = catch_unwind(AssertUnwindSafe(|| this.future.set(None)));
+        }
     }
 }
 
@@ -233,7 +252,11 @@ impl<F: Future> Future for Tracked<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        self.project().future.poll(cx)
+        let mut this = self.project();
+        let future = this.future.as_mut().as_pin_mut();
+        let output = ready!(future.expect("a task is not polled after its end").poll(cx));
+        this.future.set(None);
+        Poll::Ready(output)
     }
 }
 

@@ -12,7 +12,7 @@ use softclock_linux::readiness::{ReadyEvent, Timeout, Token};
 use super::inner::{CALLS_PER_POLL, Inner};
 use super::mailbox::Mailbox;
 use super::receive::arrivals;
-use super::turn_buffers::TurnBuffers;
+use super::turn_buffers::{TakenBuffers, TurnBuffers};
 
 impl Inner {
     /// Runs the loop until `future` completes.
@@ -24,7 +24,8 @@ impl Inner {
         });
         let waker = Waker::from(main.clone());
         self.resume();
-        let mut buffers = self.turn_buffers.take();
+        let mut buffers = TakenBuffers::of(&self.turn_buffers);
+        self.continue_turn(&mut buffers);
         loop {
             self.begin_turn(&main.woken, None, &mut buffers);
             // 3. The main future runs first, since the other tasks work for it.
@@ -33,7 +34,6 @@ impl Inner {
             {
                 self.end_turn();
                 self.sample_run_time();
-                self.turn_buffers.set(buffers);
                 return output;
             }
             self.finish_turn(&mut buffers);
@@ -42,10 +42,15 @@ impl Inner {
 
     /// Takes one turn of the loop, which rests until `until` at most (`None` for no limit).
     pub(crate) fn turn(&self, until: Option<Instant>) {
-        let mut buffers = self.turn_buffers.take();
+        let mut buffers = TakenBuffers::of(&self.turn_buffers);
+        self.continue_turn(&mut buffers);
         self.begin_turn(&AtomicBool::new(false), until, &mut buffers);
         self.finish_turn(&mut buffers);
-        self.turn_buffers.set(buffers);
+    }
+
+    /// Passes on the events of a turn that a panic has ended: the kernel does not report them again.
+    fn continue_turn(&self, buffers: &mut TurnBuffers) {
+        self.wake_for(&mut buffers.events, &mut buffers.wakers);
     }
 
     /// Takes the first steps of a turn, up to the main future, which has to run if it is `woken`.
@@ -55,7 +60,7 @@ impl Inner {
         //    work, and then the loop does not block in the kernel.
         self.look_at_memory(&mut buffers.wakers);
         self.receive(&mut buffers.events, is_woken(), until);
-        self.wake_for(&buffers.events, &mut buffers.wakers);
+        self.wake_for(&mut buffers.events, &mut buffers.wakers);
         // 2. Trigger: a turn is itself a trigger state, so that timers fire even if no task makes a call.
         self.trigger(TriggerState::Turn);
         self.end_wait(is_woken());
@@ -149,16 +154,19 @@ impl Inner {
 
     /// Passes the trigger state at the end of a task, and runs the closures that handlers have deferred to it.
     fn end_task(&self) {
-        self.gives_way.set(false);
+        self.gives_way.set(None);
         self.trigger(TriggerState::TaskEnd);
         self.run_deferred();
     }
 
-    /// Runs the closures that handlers have deferred to a point where no data is borrowed.
+    /// Runs the closures that handlers have deferred to a point where no data is borrowed. Those that are deferred
+    /// meanwhile wait for the next such point, so that they cannot keep the loop from all other work.
     fn run_deferred(&self) {
-        while !self.deferred.borrow().is_empty() {
-            let deferred = self.deferred.take();
-            deferred.into_iter().for_each(|f| f());
+        let count = self.deferred.borrow().len();
+        for _ in 0..count {
+            let next = self.deferred.borrow_mut().pop_front();
+            let Some(f) = next else { return };
+            f();
         }
     }
 
@@ -210,9 +218,10 @@ impl Inner {
         let mut found = 0;
         for _ in 0..most {
             self.poll_sources(Timeout::Now, events);
+            let count = events.len();
             found += arrivals(events);
             self.wake_for(events, woken);
-            if !self.poller.borrow_mut().may_have_left(events.len()) {
+            if !self.poller.borrow_mut().may_have_left(count) {
                 break;
             }
         }
@@ -234,12 +243,12 @@ impl Inner {
     }
 
     #[inline(never)]
-    fn wake_for(&self, events: &[ReadyEvent], woken: &mut Vec<Waker>) {
+    fn wake_for(&self, events: &mut Vec<ReadyEvent>, woken: &mut Vec<Waker>) {
         if events.is_empty() {
             return;
         }
         let mut sources = self.sources.borrow_mut();
-        for event in events {
+        for event in events.drain(..) {
             match event.token {
                 Token::WAKEUP => self.wakeup.drain(&mut self.poller.borrow_mut()),
                 Token::TIMER => self.far_timer.borrow_mut().on_fired(),

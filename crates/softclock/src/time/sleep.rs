@@ -145,15 +145,15 @@ impl Sleep {
         let waiting = self.cancel();
         (self.end, self.deadline) = (end, window.earliest);
         if let Some((runtime, waker)) = waiting {
-            Inner::with_id(runtime, |runtime| self.wait(runtime, &waker));
+            Inner::with_own(runtime, |runtime| self.wait(runtime, &waker));
         }
     }
 
     /// Returns the task that waited, with the id of its runtime.
     fn cancel(&mut self) -> Option<(u64, Waker)> {
         let Timer { runtime, key } = self.timer.take()?;
-        // On another thread, or after the end of the runtime, the event stays scheduled, or is already dropped.
-        let event = Inner::with_id(runtime, |runtime| runtime.timers.borrow_mut().cancel(key));
+        // After the end of the runtime the event is dropped already.
+        let event = Inner::with_own(runtime, |runtime| runtime.timers.borrow_mut().cancel(key));
         match event? {
             Some(PendingEvent::Wake(waker) | PendingEvent::Expire(waker)) => Some((runtime, waker)),
             _ => None,
@@ -194,7 +194,7 @@ impl Sleep {
         self.deadline = deadline;
         if let Some(timer) = self.timer {
             let due = self.window().earliest;
-            let moved = Inner::with_id(timer.runtime, |runtime| {
+            let moved = Inner::with_own(timer.runtime, |runtime| {
                 runtime.timers.borrow_mut().reschedule(timer.key, due)
             });
             if moved != Some(true) {

@@ -6,6 +6,7 @@ mod outside;
 mod remotes;
 mod soft_events;
 mod starvation;
+mod survival;
 mod tasks;
 mod timers;
 

@@ -119,7 +119,14 @@ fn serves_and_sleeps() {
 
 #[test]
 fn edges_are_seen_beside_other_work() {
-    let runtime = by_epoll();
+    for signalling in ["interrupt", "soft-poll=5", "automatic"] {
+        let builder = Runtime::builder().events(Mechanism::Epoll);
+        let runtime = builder.signalling(signalling.parse().unwrap()).build();
+        edges_are_seen_by(runtime.unwrap());
+    }
+}
+
+fn edges_are_seen_by(runtime: Runtime) {
     let (here, mut there) = StdUnix::pair().unwrap();
     let read = Rc::new(Cell::new(0));
     let counted = read.clone();

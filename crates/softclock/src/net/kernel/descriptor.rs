@@ -232,6 +232,10 @@ impl<F: AsFd> Kernel<F> {
 
     /// Records that the last call transferred less than requested, so that the next one has to wait.
     pub(crate) fn on_short(&self, direction: Direction) {
+        // A read of a TCP socket also ends before urgent data, with more behind it.
+        if direction == Direction::Read && self.registration.has(Readiness::PRIORITY) {
+            return;
+        }
         // Without the report there would be no end of the wait: the next call finds out, and returns the error.
         if self.report_room(direction).is_ok() {
             self.registration.on_short(direction);

@@ -124,7 +124,7 @@ impl Driver {
         if calls == MOST_UNSENT_CALLS {
             let driver = self.clone();
             let send = move || driver.send_now();
-            runtime.deferred.borrow_mut().push(Box::new(send));
+            runtime.deferred.borrow_mut().push_back(Box::new(send));
         }
     }
 
