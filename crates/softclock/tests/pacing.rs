@@ -492,6 +492,71 @@ fn pieces_are_released_by_hand() {
     });
 }
 
+/// Data that waits to be released belongs to the runtime: at its end the kernel gets it, and the connection ends.
+#[test]
+fn what_was_not_released_is_sent_at_the_end_of_the_runtime() {
+    let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    for resets in [false, true] {
+        let runtime = Runtime::new().unwrap();
+        let address = listener.local_addr().unwrap();
+        runtime.block_on(async {
+            let pacing = Pacing {
+                by: PacedBy::Release,
+                piece_bytes: Some(1_000),
+                ..Pacing::of_rate(rate("1gbit"))
+            };
+            let pacer = Pacer::new(Some(pacing));
+            let stream = TcpStream::connect(address).await.unwrap().paced(&pacer);
+            stream.write_all(&[1; 3_000]).await.unwrap();
+            if resets {
+                stream.set_linger(Some(Duration::ZERO)).unwrap();
+            }
+        });
+        let (mut peer, _) = listener.accept().unwrap();
+        peer.set_read_timeout(Some(Duration::from_secs(20)))
+            .unwrap();
+        if !resets {
+            drop(runtime);
+            let mut all = Vec::new();
+            std::io::Read::read_to_end(&mut peer, &mut all).unwrap();
+            assert_eq!(all, [1; 3_000]);
+        } else {
+            let end = std::io::Read::read_to_end(&mut peer, &mut Vec::new());
+            assert_eq!(end.unwrap_err().kind(), ErrorKind::ConnectionReset);
+        }
+    }
+    drop(Runtime::new().expect("the former runtime has ended"));
+}
+
+/// Streams that wait for a total rate follow its change.
+#[test]
+fn a_changed_total_rate_binds_streams_that_wait() {
+    run(async {
+        let pacer = Pacer::new(Some(Pacing::of_rate(rate("1gbit"))));
+        pacer.set_total(Some(rate("8kbit")));
+        let mut pairs = Vec::new();
+        for _ in 0..8 {
+            let (writer, reader) = pair(&pacer).await;
+            writer.write_all(&[1; 20_000]).await.unwrap();
+            pairs.push((writer, reader));
+        }
+        for total in [Some(rate("1gbit")), None] {
+            pacer.set_total(total);
+            let begun = softclock::now();
+            for (writer, reader) in &pairs {
+                writer.sent().await.unwrap();
+                reader.read_exact(&mut [0; 20_000]).await.unwrap();
+            }
+            // At the former rate one of these segments took more than a second.
+            assert!(softclock::now().since(begun) < Duration::from_secs(1));
+            pacer.set_total(Some(rate("8kbit")));
+            for (writer, _) in &pairs {
+                writer.write_all(&[1; 20_000]).await.unwrap();
+            }
+        }
+    });
+}
+
 #[test]
 fn at_a_rate_beyond_all_clocks_pieces_do_not_wait() {
     run(async {

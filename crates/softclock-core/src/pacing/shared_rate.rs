@@ -51,9 +51,10 @@ impl SharedRate {
         self.rate
     }
 
-    /// Changes the rate of future reservations.
-    pub fn set_rate(&mut self, rate: Rate) {
+    /// Changes the rate. Reservations after `now` are void: their senders reserve anew, at this rate.
+    pub fn set_rate(&mut self, now: Instant, rate: Rate) {
         self.rate = rate;
+        self.next_free = self.next_free.min(now);
     }
 
     /// Reserves the time for `bytes` and returns when they may be sent, not before `now`. Unused reservations are
@@ -111,6 +112,17 @@ mod tests {
         assert_eq!(shared.reserve(us(1000), 1500), us(1000));
         assert_eq!(shared.reserve(us(1000), 1500), us(1000));
         assert_eq!(shared.reserve(us(1000), 1500), us(1040));
+    }
+
+    #[test]
+    fn a_changed_rate_frees_what_was_reserved() {
+        let mut shared = SharedRate::new(Rate::from_bps(1000).unwrap(), Duration::ZERO);
+        for _ in 0..8 {
+            shared.reserve(us(1000), 1448);
+        }
+        shared.set_rate(us(2000), mbit(100));
+        assert_eq!(shared.reserve(us(2000), 1500), us(2000));
+        assert_eq!(shared.reserve(us(2000), 1500), us(2120));
     }
 
     proptest! {

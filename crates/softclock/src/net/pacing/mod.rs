@@ -33,12 +33,12 @@ mod write;
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use softclock_core::pacing::{MOST_BEHIND, RateClock, SharedRate};
 use softclock_core::time::TICK_NS;
-use softclock_core::{Instant, Rate};
+use softclock_core::{Clock, Instant, Rate};
 
 use crate::runtime::inner::{Inner, allowance};
 use crate::runtime::soft_events::Transmit;
@@ -191,8 +191,10 @@ struct Shared {
     /// Number of changes of `pacing`.
     version: Cell<u32>,
     total: RefCell<Option<SharedRate>>,
-    /// Streams whose next piece waits to be released.
-    waiting: RefCell<VecDeque<Rc<Paced>>>,
+    /// Number of changes of `total`.
+    total_version: Cell<u32>,
+    /// Streams whose next piece waits to be released. The runtime keeps them: they refer to this pacer.
+    waiting: RefCell<VecDeque<Weak<Paced>>>,
 }
 
 impl Pacer {
@@ -214,17 +216,24 @@ impl Pacer {
         shared.pacing.set(pacing);
         shared.version.set(shared.version.get().wrapping_add(1));
         let waiting = shared.waiting.take();
-        waiting.into_iter().for_each(|stream| stream.resume());
+        let waiting = waiting.iter().filter_map(Weak::upgrade);
+        waiting.for_each(|stream| stream.resume());
     }
 
     /// Sets the rate that all streams of this pacer share, taking turns piece by piece; `None` for no limit. After a
-    /// pause, up to a millisecond at this rate may be sent at once.
+    /// pause, up to a millisecond at this rate may be sent at once. Streams that wait for the former rate follow within
+    /// 100 ms.
     pub fn set_total(&self, total: Option<Rate>) {
         let mut shared = self.shared.total.borrow_mut();
-        match (&mut *shared, total) {
-            (Some(shared), Some(rate)) => shared.set_rate(rate),
-            (shared, total) => *shared = total.map(|rate| SharedRate::new(rate, TOTAL_SLACK)),
+        let now = Inner::own().map(|runtime| runtime.clock.now());
+        match (&mut *shared, total, now) {
+            (Some(shared), Some(rate), _) if shared.rate() == rate => return,
+            (Some(shared), Some(rate), Some(now)) => shared.set_rate(now, rate),
+            // Without a runtime nothing is reserved.
+            (shared, total, _) => *shared = total.map(|rate| SharedRate::new(rate, TOTAL_SLACK)),
         }
+        let version = &self.shared.total_version;
+        version.set(version.get().wrapping_add(1));
     }
 
     /// Sends a piece of each of the `most` streams that have waited longest ([`PacedBy::Release`]). Returns the
@@ -237,7 +246,7 @@ impl Pacer {
         let count = waiting.borrow().len().min(most);
         for _ in 0..count {
             let next = waiting.borrow_mut().pop_front();
-            if let Some(stream) = next {
+            if let Some(stream) = next.and_then(|stream| stream.upgrade()) {
                 stream.on_due(crate::now());
             }
         }
@@ -251,6 +260,10 @@ impl Pacer {
 
     fn version(&self) -> u32 {
         self.shared.version.get()
+    }
+
+    fn total_version(&self) -> u32 {
+        self.shared.total_version.get()
     }
 
     /// Returns when `bytes` may be sent at the total rate, reserving their time.
@@ -269,14 +282,15 @@ impl Pacer {
         }
     }
 
-    fn wait_for_release(&self, stream: Rc<Paced>) {
-        self.shared.waiting.borrow_mut().push_back(stream);
+    fn wait_for_release(&self, stream: &Rc<Paced>) {
+        let mut waiting = self.shared.waiting.borrow_mut();
+        waiting.push_back(Rc::downgrade(stream));
     }
 
     /// Removes a stream that no longer waits to be released.
-    fn forget(&self, stream: &Rc<Paced>) {
+    fn forget(&self, stream: &Paced) {
         let mut waiting = self.shared.waiting.borrow_mut();
-        waiting.retain(|other| !Rc::ptr_eq(other, stream));
+        waiting.retain(|other| !std::ptr::eq(other.as_ptr(), stream));
     }
 }
 

@@ -64,18 +64,28 @@ impl Paced {
         state.version = None;
         state.reserved = None;
         let waits = state.waits;
+        if let Waits::Event(_) = waits {
+            state.waits = Waits::Nothing;
+        }
         // The values dropped from here on may own owners of streams.
         drop(state);
         let event = match waits {
             Waits::Nothing | Waits::Kernel => return,
             Waits::Event(key) => self.cancel(key),
-            Waits::Release => {
+            // The stream goes on below.
+            Waits::Release(_) => {
                 former.forget(self);
                 None
             }
         };
         Rc::clone(self).resume();
         drop((former, event));
+    }
+
+    /// Takes the stream from those that wait to be released.
+    fn leave(&self, place: usize) -> Option<Rc<dyn Transmit>> {
+        let mut unreleased = self.io.runtime().unreleased.borrow_mut();
+        unreleased.try_remove(place)
     }
 
     /// Cancels the event that the stream waits for.
@@ -90,16 +100,21 @@ impl Paced {
         self.is_dropped.set(true);
         let mut state = self.state.borrow_mut();
         let writers = mem::take(&mut state.writers);
-        let mut event = None;
+        let (mut event, mut unreleased) = (None, None);
         if resets {
             self.discard(&mut state);
-            if let Waits::Event(key) = state.waits {
-                event = self.cancel(key);
+            match state.waits {
+                Waits::Event(key) => event = self.cancel(key),
+                Waits::Release(place) => {
+                    state.pacer.forget(self);
+                    unreleased = self.leave(place);
+                }
+                Waits::Nothing | Waits::Kernel => {}
             }
         }
-        // Both may own an owner of this stream.
+        // All of them may own an owner of this stream.
         drop(state);
-        drop((writers, event));
+        drop((writers, event, unreleased));
         if resets {
             // The task that waits for the kernel owns the stream as well, and must release it.
             self.is_reset.set(true);
@@ -120,15 +135,16 @@ impl Paced {
         let pacer = state.pacer.clone();
         // The values dropped from here on may own owners of streams.
         drop(state);
-        let event = match waits {
-            Waits::Event(key) => self.cancel(key),
-            Waits::Release => {
+        let (mut event, mut unreleased) = (None, None);
+        match waits {
+            Waits::Event(key) => event = self.cancel(key),
+            Waits::Release(place) => {
                 pacer.forget(self);
-                None
+                unreleased = self.leave(place);
             }
-            Waits::Nothing | Waits::Kernel => None,
-        };
-        drop((writers, event, pacer));
+            Waits::Nothing | Waits::Kernel => {}
+        }
+        drop((writers, event, unreleased, pacer));
         true
     }
 
@@ -157,7 +173,7 @@ impl Paced {
     /// Returns whether the next piece waits for the rate or for a task's next turn, rather than for the peer.
     pub(crate) fn is_held_back(&self) -> bool {
         let waits = self.state.borrow().waits;
-        matches!(waits, Waits::Event(_) | Waits::Release)
+        matches!(waits, Waits::Event(_) | Waits::Release(_))
             || self.io.registration().is_ready(Direction::Write)
     }
 
@@ -180,9 +196,19 @@ impl Paced {
     pub(super) fn resume(self: Rc<Self>) {
         let now = self.io.runtime().clock.now();
         let mut state = self.state.borrow_mut();
-        state.waits = Waits::Nothing;
+        self.end_wait(&mut state);
         self.follow(&mut state, now);
         self.wait_until(&mut state, now);
+    }
+
+    /// Ends the wait for an event, a release or the kernel.
+    fn end_wait(self: &Rc<Self>, state: &mut State) {
+        match mem::replace(&mut state.waits, Waits::Nothing) {
+            Waits::Event(_) => self.estimator().on_waited(),
+            // The caller has another reference, so that nothing ends here.
+            Waits::Release(place) => drop(self.leave(place)),
+            Waits::Nothing | Waits::Kernel => {}
+        }
     }
 
     /// Sends a piece of the pending data.
@@ -260,8 +286,9 @@ impl Paced {
             .pacing
             .is_some_and(|pacing| pacing.by == PacedBy::Release)
         {
-            state.waits = Waits::Release;
-            return state.pacer.wait_for_release(Rc::clone(self));
+            let mut unreleased = self.io.runtime().unreleased.borrow_mut();
+            state.waits = Waits::Release(unreleased.insert(self.clone()));
+            return state.pacer.wait_for_release(self);
         }
         let event = PendingEvent::Transmit(self.clone());
         self.estimator().on_wait();
@@ -308,6 +335,10 @@ impl Paced {
         let runtime = self.io.runtime();
         let version = Some(state.pacer.version());
         let turn = self.estimator().turn(runtime, now);
+        let total_version = state.pacer.total_version();
+        if mem::replace(&mut state.total_version, total_version) != total_version {
+            state.reserved = None;
+        }
         // The rest takes divisions and is seldom needed.
         if (state.version, state.turn) == (version, turn) {
             return;
@@ -351,9 +382,7 @@ impl Paced {
 impl Transmit for Paced {
     fn on_due(self: Rc<Self>, now: Instant) {
         let mut state = self.state.borrow_mut();
-        if let Waits::Event(_) = mem::replace(&mut state.waits, Waits::Nothing) {
-            self.estimator().on_waited();
-        }
+        self.end_wait(&mut state);
         if state.pending.is_empty() {
             // Without a buffer, writers are woken for each piece: if none waits, the train ends.
             if state.writers.is_empty() {

@@ -25,6 +25,8 @@ pub(super) struct State {
     pub(super) waits: Waits,
     /// The time that the total rate has reserved for the next piece.
     pub(super) reserved: Option<Instant>,
+    /// The pacer's total rate as of this version.
+    pub(super) total_version: u32,
     /// Tasks that wait for room or for all data to be sent.
     pub(super) writers: Vec<Waker>,
     /// Time at which the train ends unless its writer, which has been woken, writes again before.
@@ -39,7 +41,8 @@ pub(super) struct State {
 pub(super) enum Waits {
     Nothing,
     Event(TimerKey),
-    Release,
+    /// The place among the streams that the runtime keeps.
+    Release(usize),
     Kernel,
 }
 
@@ -56,6 +59,7 @@ impl State {
             pending: Buffer::default(),
             waits: Waits::Nothing,
             reserved: None,
+            total_version: 0,
             writers: Vec::new(),
             ends_at: None,
             end: false,
@@ -81,7 +85,8 @@ impl State {
         };
         let reserve = || self.pacer.reserve(now, bytes);
         let reserved = *self.reserved.get_or_insert_with(reserve);
-        (reserved > now).then_some(reserved)
+        // The total rate may change meanwhile.
+        (reserved > now).then(|| reserved.min(now + LOOK_AT_TOTAL))
     }
 
     /// Returns the bytes to send together once a piece may be sent: one piece, or as many as are due and the total
@@ -118,3 +123,6 @@ impl State {
         }
     }
 }
+
+/// The longest wait for the total rate without a look whether it has changed.
+const LOOK_AT_TOTAL: Duration = Duration::from_millis(100);
