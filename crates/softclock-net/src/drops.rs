@@ -94,6 +94,8 @@ pub enum DropReason {
     Closed,
     /// No route leads to the destination.
     NoRoute,
+    /// A packet to send is longer than its path allows, and must not be fragmented.
+    TooLong,
     /// The next hop did not answer.
     NeighborUnreachable,
     /// Too many packets waited for the link addresses of their next hops.
@@ -104,7 +106,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All reasons, in the order of a packet's way through the stack.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 47] = [
         Self::TooShort,
         Self::OtherHost,
         Self::EtherType,
@@ -148,6 +150,7 @@ impl DropReason {
         Self::FragmentsFull,
         Self::Closed,
         Self::NoRoute,
+        Self::TooLong,
         Self::NeighborUnreachable,
         Self::NeighborQueueFull,
         Self::SendQueueFull,
@@ -199,6 +202,7 @@ impl DropReason {
             Self::FragmentsFull => "fragments_full",
             Self::Closed => "closed",
             Self::NoRoute => "no_route",
+            Self::TooLong => "too_long",
             Self::NeighborUnreachable => "neighbor_unreachable",
             Self::NeighborQueueFull => "neighbor_queue_full",
             Self::SendQueueFull => "send_queue_full",

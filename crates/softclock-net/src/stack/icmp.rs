@@ -109,12 +109,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let id = id.ok_or(DropReason::IcmpIgnored)?;
         let reported = match error.kind {
             ErrorKind::PortUnreachable => NetworkError::Refused,
-            ErrorKind::PacketTooBig => {
-                if let Some(mtu) = error.next_hop_mtu {
-                    self.path_mtus.on_report(now, destination, mtu as usize);
-                }
-                NetworkError::TooLong
-            }
+            ErrorKind::PacketTooBig => NetworkError::TooLong,
             ErrorKind::NetUnreachable
             | ErrorKind::HostUnreachable
             | ErrorKind::Prohibited
@@ -125,7 +120,17 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             .endpoints
             .get_mut(id.0)
             .ok_or(DropReason::IcmpIgnored)?;
-        if endpoint.remote == Some(SocketAddr::new(destination, remote_port)) {
+        let is_connected = endpoint.remote == Some(SocketAddr::new(destination, remote_port));
+        // Routers may fragment datagrams of IPv4, so a report about one is most likely forged: it counts for a
+        // connected endpoint only, whose ports must be guessed. Over IPv6 only the sender fragments, so all endpoints
+        // need reports.
+        if reported == NetworkError::TooLong
+            && (is_connected || destination.is_ipv6())
+            && let Some(mtu) = error.next_hop_mtu
+        {
+            self.path_mtus.on_report(now, destination, mtu as usize);
+        }
+        if is_connected {
             endpoint.error = Some(reported);
             endpoint.channel.cancel_wait();
             self.wake(id);

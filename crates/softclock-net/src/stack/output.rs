@@ -290,7 +290,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Sends a whole packet, in fragments if it is longer than the path allows and the device does not cut it. `frame`
     /// is what [`begin`](Self::begin) returned, with its payload; `to` is the receiver's link address, if it is known
-    /// without the neighbor cache.
+    /// without the neighbor cache. One that is too long and must not be fragmented is dropped.
     pub(super) fn transmit(
         &mut self,
         now: Instant,
@@ -330,12 +330,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.send_by(now, hop, frame);
             return Ok(());
         }
+        if !outgoing.may_fragment || frame.offload.segmentation.is_some() {
+            self.drops.count(DropReason::TooLong);
+            return Ok(());
+        }
         let start = Header::BYTES + ip::header_bytes(&outgoing.addresses.source);
         let output = self.output(outgoing);
-        let payload = match frame.offload.segmentation {
-            Some(_) => return Ok(()),
-            None => frame.bytes.get(start..).unwrap_or_default(),
-        };
+        let payload = frame.bytes.get(start..).unwrap_or_default();
         for packet in ip::fragments(&output, payload, mtu) {
             let mut frame = vec![0; Header::BYTES];
             frame.extend(packet);

@@ -51,6 +51,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Sends one segment of a connection, or those that the device cuts out of one frame. Returns whether it had one.
     fn tcp_send_one(&mut self, now: Instant, id: SlotId) -> bool {
+        self.tcp_follow_path(now, id);
         let offloads = self.settings.offloads_tcp;
         let Some(endpoint) = self.tcp.connections.get_mut(id) else {
             return false;
@@ -81,6 +82,24 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.tcp_emit(now, id, next, Some(None));
         }
         true
+    }
+
+    /// Shortens the segments of a connection if its path has become narrower. A router reports that about a segment of
+    /// one connection, and all others to the same host must learn of it (RFC 8201, 5.2): their longer segments would
+    /// not leave, so no router would report them. A SYN is too short for that, and what it offers stays.
+    fn tcp_follow_path(&mut self, now: Instant, id: SlotId) {
+        let Some(endpoint) = self.tcp.connections.get(id) else {
+            return;
+        };
+        let connection = &endpoint.connection;
+        let mtu = self.mtu_of(now, connection.flow().remote.0);
+        if mtu >= connection.mtu().into() || !connection.state().is_synchronized() {
+            return;
+        }
+        if let Some(endpoint) = self.tcp.connections.get_mut(id) {
+            // The caller sends what it may.
+            let _ = endpoint.connection.on_path_mtu(mtu as u32);
+        }
     }
 
     /// Sends a segment of a connection. With `offload` the device completes its checksum, and cuts it into segments

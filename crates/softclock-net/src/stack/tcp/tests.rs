@@ -6,6 +6,7 @@ mod link;
 mod offload;
 mod open;
 mod pair;
+mod path_mtu;
 mod simulation;
 mod slack;
 mod steering;

@@ -1,6 +1,7 @@
 //! Echoes and errors of ICMP and ICMPv6.
 
 use super::*;
+use crate::icmp::{ErrorKind, ErrorMessage, Message, Quoted};
 
 #[test]
 fn echo_requests_are_answered_under_a_rate_limit() {
@@ -88,4 +89,43 @@ fn a_packet_of_an_unknown_protocol_is_counted_once() {
     let reasons = [DropReason::Protocol, DropReason::IcmpRate];
     let dropped: u64 = reasons.map(|reason| host.drops().of(reason)).iter().sum();
     assert_eq!(dropped, 1000);
+}
+
+/// Gives the host a report that a datagram is longer than 1300 bytes.
+fn report_too_big(host: &mut Host, from: SocketAddr, to: SocketAddr) -> Result<(), DropReason> {
+    let carrier = datagram(5, b"");
+    let packet = ip::parse(&carrier[Header::BYTES..]).unwrap();
+    let error = ErrorMessage {
+        kind: ErrorKind::PacketTooBig,
+        next_hop_mtu: Some(1300),
+        quoted: Quoted {
+            addresses: Addresses {
+                source: from.ip(),
+                destination: to.ip(),
+            },
+            protocol: UDP,
+            ports: Some((from.port(), to.port())),
+            transport: &[],
+        },
+    };
+    host.on_icmp(NOW, &packet, &Message::Error(error), false)
+}
+
+/// Routers fragment datagrams of IPv4, so a report about one is most likely forged.
+#[test]
+fn a_report_about_a_datagram_narrows_a_path_only_if_it_may_be_genuine() {
+    for (from, to) in PAIRS {
+        let (from, to) = (at(from), at(to));
+        for is_connected in [false, true] {
+            let mut host = host(1, Architecture::SoftLrp);
+            let id = host.bind(from).unwrap();
+            if is_connected {
+                host.connect(id, to).unwrap();
+            }
+            let _ = report_too_big(&mut host, from, to);
+            let is_believed = is_connected || from.is_ipv6();
+            let noted = host.path_mtus.of(NOW, to.ip());
+            assert_eq!(noted, is_believed.then_some(1300), "{from}");
+        }
+    }
 }

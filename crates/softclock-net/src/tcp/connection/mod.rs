@@ -271,6 +271,11 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         self.state
     }
 
+    /// The longest packet of the path.
+    pub(crate) const fn mtu(&self) -> u16 {
+        self.mtu
+    }
+
     /// The addresses and ports.
     pub const fn flow(&self) -> &Flow {
         &self.flow
