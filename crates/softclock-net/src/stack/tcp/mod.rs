@@ -329,9 +329,8 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
             self.memory -= endpoint.memory as usize;
             self.memory += bytes as usize;
             endpoint.memory = bytes;
-            let may_write =
-                endpoint.listed.contains(Listed::STARVED) && (bytes as usize) < self.least_memory;
-            if may_write {
+            let may_hold_more = endpoint.connection.send_memory_bytes() < self.least_memory;
+            if may_hold_more && endpoint.listed.contains(Listed::STARVED) {
                 self.wake(id, Interest::WRITABLE);
             }
             self.feed();
@@ -370,11 +369,14 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
         }
     }
 
-    /// The bytes that a connection may take from its owner. Each may hold a little, whatever the others hold: it makes
-    /// progress, and has its turn again.
+    /// The bytes that a connection may take from its owner. Each may hold a little to send, whatever the others hold:
+    /// it makes progress, and has its turn again. What has arrived does not count for it, since an owner may have to
+    /// write before it reads.
     fn room(&self, endpoint: &TcpEndpoint<B>) -> usize {
         let free = self.most_memory.saturating_sub(self.memory);
-        let own = self.least_memory.saturating_sub(endpoint.memory as usize);
+        let own = self
+            .least_memory
+            .saturating_sub(endpoint.connection.send_memory_bytes());
         endpoint.connection.room().min(free.max(own))
     }
 }

@@ -24,7 +24,8 @@ pub struct TcpSettings {
     /// The memory of all that has arrived and is not read, or waits to be sent or acknowledged, in bytes. Beyond it,
     /// each connection may hold [`least_memory`](Self::least_memory) only. The default is 256 MiB.
     pub memory: usize,
-    /// The memory that each connection may always hold, so that it makes progress. The default is 16 KiB.
+    /// The memory that each connection may always hold, so that it makes progress: as much for what has arrived, and as
+    /// much for what is to be sent. The default is 16 KiB.
     pub least_memory: usize,
     /// The defaults of listeners: half-open connections, SYN cookies, retransmission of SYN-ACKs.
     pub listen: ListenSettings,

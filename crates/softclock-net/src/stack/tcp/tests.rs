@@ -2,6 +2,7 @@
 
 mod close;
 mod counts;
+mod limits;
 mod link;
 mod offload;
 mod open;

@@ -172,6 +172,11 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         self.receiver().map_or(0, Receiver::memory_bytes)
     }
 
+    /// The memory of the bytes to send.
+    pub fn send_memory_bytes(&self) -> usize {
+        self.sender().map_or(0, Sender::buffered)
+    }
+
     /// Takes what has happened to the sending half since the last call.
     pub fn take_events(&mut self) -> SendEvents {
         match &mut self.phase {
