@@ -20,8 +20,8 @@ pub struct Trust {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct ChallengeSettings {
-    /// The mean number of challenge ACKs in a second, for all connections together. The default is 1000, as in Linux
-    /// up to 6.0 (`tcp_challenge_ack_limit`).
+    /// The mean number of challenge ACKs in a second, for all connections together, without the answers to probes of
+    /// peers. The default is 1000, as in Linux up to 6.0 (`tcp_challenge_ack_limit`).
     pub per_second: u32,
     /// The least time between two challenge ACKs of one connection, which ends loops of ACKs between two hosts whose
     /// states differ. The default is 500 ms, as in Linux (`tcp_invalid_ratelimit`).
@@ -99,16 +99,31 @@ impl ChallengeLimiter {
     /// Whether a challenge ACK of a connection may be sent now; it counts against both limits then.
     #[must_use]
     pub fn allows(&mut self, now: Instant, last: &mut LastChallenge) -> bool {
-        let interval_ms = self.settings.interval.as_millis() as u32;
-        if last.is_within(now, interval_ms) {
-            self.counts.withheld += 1;
-            return false;
-        }
-        if !self.allows_any(now) {
+        if self.is_too_early(now, *last) || !self.allows_any(now) {
             return false;
         }
         *last = LastChallenge::at(now);
         true
+    }
+
+    /// Whether a connection may answer a probe of its peer now, such as a keep-alive. Counts against the limit of the
+    /// connection only, as in Linux: many peers that probe at the same time are each to learn that it lives.
+    #[must_use]
+    pub fn allows_answer(&mut self, now: Instant, last: &mut LastChallenge) -> bool {
+        if self.is_too_early(now, *last) {
+            return false;
+        }
+        self.counts.sent += 1;
+        *last = LastChallenge::at(now);
+        true
+    }
+
+    /// Whether the latest challenge ACK of a connection is less than the interval ago; then one is withheld.
+    fn is_too_early(&mut self, now: Instant, last: LastChallenge) -> bool {
+        let interval_ms = self.settings.interval.as_millis() as u32;
+        let is_within = last.is_within(now, interval_ms);
+        self.counts.withheld += u64::from(is_within);
+        is_within
     }
 
     /// Like [`allows`](Self::allows), for a connection that has no [`LastChallenge`].
@@ -191,6 +206,22 @@ mod tests {
     fn no_challenges_are_allowed_at_a_rate_of_zero() {
         assert_eq!(allowed_in_each_second(0, 7).iter().sum::<u32>(), 0);
         assert!(allowed_in_each_second(1, 7).iter().all(|count| *count <= 2));
+    }
+
+    #[test]
+    fn answers_to_probes_have_the_limit_of_their_connection_only() {
+        let settings = ChallengeSettings {
+            per_second: 0,
+            ..ChallengeSettings::default()
+        };
+        let mut limiter = ChallengeLimiter::new(settings, HashKey([1, 2]));
+        let mut connections = [LastChallenge::default(); 3];
+        for (ms, is_allowed) in [(0, true), (499, false), (501, true)] {
+            let now = Instant::from_ns(ms * 1_000_000);
+            let allowed = (connections.each_mut()).map(|last| limiter.allows_answer(now, last));
+            assert_eq!(allowed, [is_allowed; 3], "{ms}");
+        }
+        assert!(!limiter.allows(Instant::ORIGIN, &mut LastChallenge::default()));
     }
 
     #[test]

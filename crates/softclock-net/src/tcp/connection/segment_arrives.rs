@@ -308,7 +308,7 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             let times = segment.options.timestamps;
             let is_old = times.is_some_and(|times| paws.is_old(arrived, times.value));
             if is_old {
-                self.acknowledge_if_allowed(now, length, limiter);
+                self.acknowledge_if_allowed(now, header, length, limiter);
                 // An original that its retransmission has overtaken: the peer learns that it was needless.
                 if segment.length > 0 {
                     self.receiver.on_unacceptable(seq, segment.length);
@@ -329,7 +329,7 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             }
             // An answer to each, or the other end would never learn of its loss of step. SYN is treated below.
             if !flags.contains(Flags::SYN) {
-                self.acknowledge_if_allowed(now, length, limiter);
+                self.acknowledge_if_allowed(now, header, length, limiter);
                 if segment.length > 0 {
                     self.receiver.on_unacceptable(seq, segment.length);
                 }
@@ -399,16 +399,22 @@ impl<B: Deref<Target = [u8]>> Open<B> {
     }
 
     /// Answers a segment that is not acceptable. Those with data or FIN show that an acknowledgment was lost; others
-    /// are limited, since two ends out of step could answer each other forever.
+    /// are limited, since two ends out of step could answer each other forever. Probes of a peer that follows the
+    /// protocol, of an idle connection or a closed window, are limited for each connection only: a peer without answers
+    /// ends the connection (RFC 9293, 3.8.4 and 3.8.6.1).
     fn acknowledge_if_allowed(
         &mut self,
         now: Instant,
+        header: &Header,
         length: u32,
         limiter: &mut ChallengeLimiter,
     ) {
-        match length {
-            0 => self.challenge(now, limiter),
-            _ => self.acknowledge_now(),
+        if length > 0 {
+            self.acknowledge_now();
+        } else if !self.shows_life(header) {
+            self.challenge(now, limiter);
+        } else if limiter.allows_answer(now, &mut self.challenges) {
+            self.receiver.request_ack();
         }
     }
 

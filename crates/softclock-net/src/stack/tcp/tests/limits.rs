@@ -1,6 +1,8 @@
 //! Limits that connections share, when they are reached.
 
+use super::link::Answering;
 use super::*;
+use crate::tcp::segment::{Flags, Header, Options};
 
 /// Owners that write before they read on, while unread bytes take the memory for all.
 #[test]
@@ -33,5 +35,42 @@ fn unread_bytes_do_not_keep_a_connection_from_writing() {
         for client in clients {
             assert_eq!(pair.read(0, client).unwrap().len(), 4_000);
         }
+    }
+}
+
+/// A probe of the peer of a connection: a keep-alive, or one of a closed window.
+fn probe(pair: &Pair, id: TcpId) -> Vec<u8> {
+    let connection = pair.hosts[0].tcp_connection(id).unwrap();
+    let (acknowledgment, expected) = connection.numbers();
+    let header = Header {
+        source_port: 80,
+        destination_port: connection.flow().local.1,
+        sequence: expected - 1,
+        acknowledgment,
+        flags: Flags::ACK,
+        window: 1000,
+        ..Header::default()
+    };
+    Answering::new(2, 1).frame(&header, &Options::default(), b"")
+}
+
+#[test]
+fn probes_are_answered_beyond_the_limit_of_challenges() {
+    let mut pair = Pair::with(|_, settings| {
+        settings.tcp.shared.challenges.per_second = 2;
+        settings.tcp.connection.has_timestamps = false;
+    });
+    pair.listen(10);
+    let clients = [(); 10].map(|()| pair.connect());
+    pair.run(ms(100));
+    // Each connection answers one in 500 ms.
+    for (wait, answers) in [(ms(100), 10), (ms(500), 0), (ms(500), 10)] {
+        let before = pair.sent[0];
+        for client in clients {
+            let frame = probe(&pair, client);
+            pair.hosts[0].on_frame(pair.now, pair.now, frame, Verify::Yes);
+        }
+        pair.run(wait);
+        assert_eq!(pair.sent[0] - before, answers);
     }
 }
