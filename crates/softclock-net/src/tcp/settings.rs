@@ -56,8 +56,9 @@ pub struct Settings {
     /// The time for which a closed connection whose owner is gone waits for the peer's FIN. The default is 60 s, as in
     /// Linux (`tcp_fin_timeout`).
     pub fin_wait_2: Duration,
-    /// The time for which a closed connection whose owner is gone tries to send the rest of its data. The default is
-    /// 100 s: eight retransmissions with the least timeout, as in Linux (`tcp_orphan_retries`).
+    /// The time for which a closed connection whose owner is gone tries to send the rest of its data, from the last
+    /// progress on: each acknowledgment of more bytes begins it anew. The default is 100 s: eight retransmissions with
+    /// the least timeout, as in Linux (`tcp_orphan_retries`).
     pub orphan_timeout: Duration,
     /// What happens to data that is not sent yet when the owner closes the connection.
     pub linger: Linger,
@@ -83,7 +84,7 @@ pub struct Settings {
 /// What happens to data that is not sent yet when the owner closes the connection (`SO_LINGER`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Linger {
-    /// It is sent without the owner, for at most [`Settings::orphan_timeout`].
+    /// It is sent without the owner, for at most [`Settings::orphan_timeout`] without progress.
     #[default]
     Background,
     /// It is sent without the owner for at most this time; then the connection is reset. With no time at all it is

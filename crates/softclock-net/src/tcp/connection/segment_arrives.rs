@@ -13,6 +13,7 @@ use crate::tcp::receive::{AckNeed, ResetVerdict};
 use crate::tcp::segment::{Flags, Header, Options};
 use crate::tcp::send::{Ack, AckVerdict};
 use crate::tcp::seq::Seq;
+use crate::tcp::settings::Linger;
 use crate::tcp::state::State;
 
 /// How a segment arrived.
@@ -190,6 +191,10 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             AckVerdict::New | AckVerdict::Duplicate | AckVerdict::Old => {}
         }
         self.reported = None;
+        // An owner that is gone leaves a time for progress, not for all of the data.
+        if self.is_orphan && acked.bytes > 0 && self.settings.linger == Linger::Background {
+            self.deadline = now + self.settings.orphan_timeout;
+        }
         let mut events = Events {
             is_writable: acked.room,
             ..Events::default()

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::demux::{Flow, Transport};
+use crate::tcp::settings::Linger;
 
 fn end(pair: &mut Pair, host: usize, id: TcpId) {
     pair.hosts[host].tcp_shutdown_write(pair.now, id).unwrap();
@@ -329,4 +330,38 @@ fn a_writer_that_waits_for_room_is_woken_by_the_end_of_its_half() {
     assert_eq!(host.tcp_next_woken(), None);
     host.tcp_shutdown_write(pair.now, client).unwrap();
     assert_eq!(host.tcp_next_woken(), Some(TcpWoken::Connection(client)));
+}
+
+/// Writes 40 000 bytes to a peer that reads 1000 of them every 5 s, closes at once, and returns those that are read.
+fn read_slowly_after_close(linger: Linger) -> usize {
+    let mut pair = Pair::with(|_, settings| {
+        settings.tcp.connection.linger = linger;
+        let receive = &mut settings.tcp.connection.receive;
+        (receive.buffer_bytes, receive.most_buffer_bytes) = (4000, 4000);
+    });
+    let [client, server] = pair.connected();
+    assert_eq!(pair.write(0, client, &stream(40_000)), 40_000);
+    pair.hosts[0].tcp_close(pair.now, client);
+    let mut received = 0;
+    for _ in 0..60 {
+        pair.run(Duration::from_secs(5));
+        let mut piece = [0; 1000];
+        match pair.hosts[1].tcp_read(pair.now, server, &mut piece) {
+            Ok(0) => return received,
+            Ok(read) => received += read,
+            Err(TcpError::WouldBlock) => {}
+            Err(error) => {
+                assert_eq!(error, TcpError::Failed(Error::Reset));
+                return received;
+            }
+        }
+    }
+    panic!("the connection does not end");
+}
+
+#[test]
+fn a_closed_connection_stays_while_its_data_makes_progress() {
+    assert_eq!(read_slowly_after_close(Linger::Background), 40_000);
+    let within = Linger::AtMost(Duration::from_secs(100));
+    assert!(read_slowly_after_close(within) < 40_000);
 }
