@@ -41,7 +41,7 @@ use crate::tcp::seq::Seq;
 pub struct Controller {
     window: u32,
     threshold: u32,
-    /// Until this position is acknowledged, no further reduction takes place. Valid in `Phase::Reduced`.
+    /// SND.NXT at the last reduction. In `Phase::Reduced`, no further one takes place until it is acknowledged.
     reduced_until: Seq,
     /// Bytes sent again in the present recovery.
     retransmitted: u32,
@@ -361,13 +361,15 @@ impl Controller {
     }
 
     /// Reduces the window for a mark of congestion (ECE, RFC 3168, 6.1.2): once a round trip, and not if a loss has
-    /// reduced it in this round trip. Returns whether it is reduced now, so that the sender sets CWR.
-    pub fn on_ecn(&mut self, _now: Instant, in_flight: u32, next: Seq) -> bool {
+    /// reduced it in this round trip. `una` is SND.UNA. Returns whether it is reduced now, so that the sender sets CWR.
+    pub fn on_ecn(&mut self, _now: Instant, in_flight: u32, una: Seq, next: Seq) -> bool {
         // RFC 4015, 3: congestion is certain, so nothing is taken back.
         if matches!(self.history, History::Reduction(_)) {
             self.history = History::None;
         }
-        if self.phase != Phase::Open {
+        // The receiver sets ECE until CWR has arrived, which is on the first segment behind the reduction. Only a loss
+        // of that one is another sign of congestion, so the phase is over.
+        if self.phase != Phase::Open || una == self.reduced_until {
             return false;
         }
         self.history = History::None;

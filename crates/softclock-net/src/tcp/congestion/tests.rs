@@ -191,11 +191,12 @@ fn a_loss_reduces_the_window_by_the_factor_of_the_algorithm() {
         assert!(!path.control.is_in_slow_start());
         // Further losses of the same window, and a mark, change nothing.
         path.lose();
-        assert!(
-            !path
-                .control
-                .on_ecn(at(path.now_ms), path.in_flight(), Seq(path.next))
-        );
+        assert!(!path.control.on_ecn(
+            at(path.now_ms),
+            path.in_flight(),
+            Seq(path.una),
+            Seq(path.next)
+        ));
         assert_eq!(path.control.window(), reduced);
         path.recover();
         assert_eq!(path.control.window(), reduced);
@@ -340,8 +341,12 @@ fn marks_reduce_the_window_once_in_a_round_trip_and_are_not_undone() {
     let mut path = Path::new(&CongestionSettings::default());
     (0..3).for_each(|_| path.round());
     let mark = |path: &mut Path| {
-        path.control
-            .on_ecn(at(path.now_ms), path.in_flight(), Seq(path.next))
+        path.control.on_ecn(
+            at(path.now_ms),
+            path.in_flight(),
+            Seq(path.una),
+            Seq(path.next),
+        )
     };
     assert!(mark(&mut path));
     assert_eq!(path.control.window(), 56_000);
@@ -355,7 +360,10 @@ fn marks_reduce_the_window_once_in_a_round_trip_and_are_not_undone() {
         path.control.undo();
     }
     assert!((56_000..58_000).contains(&path.control.window()));
+    // The receiver has not seen CWR yet, which is on the next segment.
     path.next = path.una.wrapping_add(56_000);
+    assert!(path.una == end && !mark(&mut path));
+    path.acknowledge(1);
     assert!(mark(&mut path));
     assert!(path.control.window() < 42_000);
 }
@@ -545,7 +553,7 @@ fn apply(control: &mut Controller, now: Instant, step: &Step) {
         }),
         Step::Loss(in_flight, next) => control.on_loss(now, in_flight, Seq(next)),
         Step::Mark(in_flight, next) => {
-            control.on_ecn(now, in_flight, Seq(next));
+            control.on_ecn(now, in_flight, Seq(next) - in_flight, Seq(next));
         }
         Step::Timeout(in_flight) => control.on_timeout(now, in_flight),
         Step::Recovered => control.on_recovered(now),

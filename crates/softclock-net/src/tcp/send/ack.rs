@@ -321,7 +321,8 @@ impl Sender {
             return;
         }
         let flight = self.flight_with_paced(event.flight_before);
-        let is_reduced = self.controller.on_ecn(event.now, flight, self.next);
+        let (una, next) = (self.una, self.next);
+        let is_reduced = self.controller.on_ecn(event.now, flight, una, next);
         self.flags.reports_reduction |= is_reduced;
         if is_reduced {
             self.events.note(SendEvent::CongestionMark);
