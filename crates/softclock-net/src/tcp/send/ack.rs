@@ -417,7 +417,8 @@ impl Sender {
         let is_open = self.next.is_before(self.una + self.window);
         match self.timer {
             Timer::Retransmission => self.timer = Timer::Off,
-            Timer::Persist if is_open => {
+            // The probe of a closed window may have been all that was left to send.
+            Timer::Persist if is_open || !self.has_unsent() => {
                 self.timer = Timer::Off;
                 self.backoff = 0;
             }

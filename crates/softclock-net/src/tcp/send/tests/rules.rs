@@ -390,3 +390,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn nothing_is_probed_for_once_the_peer_has_taken_the_last_byte_or_fin() {
+    for has_fin in [false, true] {
+        let mut bench = Bench::plain();
+        bench.ack_with(0, &[], 0, None, false);
+        match has_fin {
+            true => bench.sender.close(),
+            false => bench.write(1),
+        }
+        assert!(bench.sent().is_empty());
+        let _ = bench.wait();
+        assert_eq!(bench.sent().len(), 1, "the probe");
+        bench.pass(40);
+        bench.ack_with(1, &[], 0, None, false);
+        assert!(bench.sender.is_all_acked());
+        assert_eq!(bench.sender.next_timeout(), None);
+    }
+}
