@@ -157,12 +157,14 @@ impl Sender {
         if self.stats.duplicates > self.stats.retransmissions {
             return;
         }
-        // A probe is sent by timeout, so its duplicate says nothing about reordering.
-        if !self.tail_probe.is_of(twice.end) {
-            let una = self.una.max(event.ack.acknowledgment);
-            if self.reordering.on_duplicate(una, self.next) {
-                self.events.note(SendEvent::ReorderingWindow);
-            }
+        // A probe is sent by timeout, and without a reduction, so its duplicate says nothing about reordering, nor
+        // about what a recovery has sent again.
+        if self.tail_probe.is_of(twice.end) {
+            return;
+        }
+        let una = self.una.max(event.ack.acknowledgment);
+        if self.reordering.on_duplicate(una, self.next) {
+            self.events.note(SendEvent::ReorderingWindow);
         }
         if self.undo.on_duplicate(twice.start, twice.end) {
             self.take_back(SendEvent::UndoneByDuplicates);

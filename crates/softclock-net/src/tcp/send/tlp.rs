@@ -22,6 +22,8 @@ enum Kind {
     None,
     NewData,
     Retransmission,
+    /// A retransmission that a recovery has taken over from: the report of its duplicate may still come.
+    Superseded,
 }
 
 /// How a probe ends.
@@ -37,12 +39,12 @@ pub(super) enum ProbeEnd {
 
 impl TailProbe {
     pub(super) fn is_open(&self) -> bool {
-        self.kind != Kind::None
+        matches!(self.kind, Kind::NewData | Kind::Retransmission)
     }
 
     /// Whether a segment that ends at this position is the probe.
     pub(super) fn is_of(&self, end: Seq) -> bool {
-        self.is_open() && self.end == end
+        self.kind != Kind::None && self.end == end
     }
 
     pub(super) fn begin(&mut self, next: Seq, is_retransmission: bool) {
@@ -53,9 +55,12 @@ impl TailProbe {
         };
     }
 
-    /// A recovery takes over, or the probe is accounted for.
+    /// A recovery takes over.
     pub(super) fn abandon(&mut self) {
-        self.kind = Kind::None;
+        self.kind = match self.kind {
+            Kind::Retransmission | Kind::Superseded => Kind::Superseded,
+            Kind::None | Kind::NewData => Kind::None,
+        };
     }
 
     /// RFC 8985, 7.4.2. `duplicate_end` is the end of the range that the peer reports to have received twice, and
@@ -69,6 +74,8 @@ impl TailProbe {
         let end = self.end;
         let verdict = match self.kind {
             Kind::None => ProbeEnd::Open,
+            Kind::Superseded if duplicate_end == Some(end) => ProbeEnd::Harmless,
+            Kind::Superseded => ProbeEnd::Open,
             _ if acknowledgment.is_before(end) => ProbeEnd::Open,
             Kind::NewData => ProbeEnd::Harmless,
             Kind::Retransmission if duplicate_end == Some(end) => ProbeEnd::Harmless,
@@ -77,7 +84,7 @@ impl TailProbe {
             Kind::Retransmission => ProbeEnd::Open,
         };
         if verdict != ProbeEnd::Open {
-            self.abandon();
+            self.kind = Kind::None;
         }
         verdict
     }
@@ -122,6 +129,18 @@ mod tests {
             probe(true).on_ack(Seq(1000), None, true),
             ProbeEnd::Harmless
         );
+    }
+
+    #[test]
+    fn a_probe_is_known_by_its_duplicate_after_a_recovery_has_taken_over() {
+        let mut probe = probe(true);
+        probe.abandon();
+        assert!(!probe.is_open() && probe.is_of(Seq(1000)));
+        let later = probe.on_ack(Seq(2000), None, false);
+        assert_eq!(later, ProbeEnd::Open, "it is not accounted for");
+        let twice = probe.on_ack(Seq(2000), Some(Seq(1000)), false);
+        assert_eq!(twice, ProbeEnd::Harmless);
+        assert!(!probe.is_of(Seq(1000)), "its duplicate comes once");
     }
 
     #[test]

@@ -166,3 +166,29 @@ fn after_a_timeout_an_original_that_arrives_shows_it_needless() {
     assert_eq!(bench.sender.stats().undone, 1);
     assert!(bench.sent().is_empty(), "the rest is under way");
 }
+
+/// RFC 8985, 7.4.2, and RFC 3708: a probe is sent by timeout, so the report of its duplicate shows neither reordering
+/// nor that the recovery is needless, whether it comes during the recovery or behind it.
+#[test]
+fn a_duplicate_of_a_probe_says_nothing_about_the_recovery_that_has_followed() {
+    for is_late in [false, true] {
+        let mut bench = Bench::plain();
+        bench.write(10_000);
+        bench.sent();
+        assert_eq!(bench.wait(), TimerOutcome::Retransmit);
+        assert_eq!(bench.starts(), [9000]);
+        bench.pass(2);
+        bench.ack(4000, &[(5000, 10_000)]);
+        assert_eq!(bench.starts(), [4000]);
+        let _ = bench.sender.take_events();
+        bench.pass(38);
+        match is_late {
+            true => bench.ack(10_000, &[(9000, 10_000)]),
+            false => bench.ack(4000, &[(9000, 10_000), (5000, 10_000)]),
+        };
+        let events = bench.sender.take_events();
+        assert!(events.contains(SendEvent::Duplicate));
+        assert!(!events.contains(SendEvent::ReorderingWindow));
+        assert_eq!(bench.sender.stats().undone, 0);
+    }
+}
