@@ -49,7 +49,6 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         }
         let timestamp = self.timestamp(now);
         let header = self.header(Flags::ACK);
-        let mss = self.send_mss(u16::MAX);
         let may_send = self.state != State::TimeWait;
         let Phase::Open(open) = &mut self.phase else {
             return None;
@@ -57,16 +56,16 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         let is_ack_due = open.receiver.ack_need() == AckNeed::Now;
         // Selective acknowledgments do not fit beside a full segment, so they go ahead of data.
         if is_ack_due && open.receiver.has_gap() {
-            return Some(open.acknowledgment(header, timestamp, mss));
+            return Some(open.acknowledgment(header, timestamp));
         }
         if may_send && let Some(transmit) = open.sender.poll_transmit(now) {
-            return Some(open.data(header, timestamp, mss, &transmit));
+            return Some(open.data(header, timestamp, &transmit));
         }
         if core::mem::take(&mut open.flags.is_probe_due) {
-            return Some(open.keep_alive(header, timestamp, mss));
+            return Some(open.keep_alive(header, timestamp));
         }
         let is_due = is_ack_due || (may_send && open.receiver.window_update_is_due());
-        is_due.then(|| open.acknowledgment(header, timestamp, mss))
+        is_due.then(|| open.acknowledgment(header, timestamp))
     }
 
     /// Appends the payload of a segment that [`poll_transmit`](Self::poll_transmit) has just returned.
@@ -86,8 +85,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
 
 impl<B: Deref<Target = [u8]>> Open<B> {
     /// A segment with data, FIN, or a byte beyond the window.
-    fn data(&mut self, header: Header, timestamp: u32, mss: u16, transmit: &Transmit) -> Outgoing {
-        let mut outgoing = self.segment(header, timestamp, transmit.length, mss);
+    fn data(&mut self, header: Header, timestamp: u32, transmit: &Transmit) -> Outgoing {
+        let mut outgoing = self.segment(header, timestamp, transmit.length);
         outgoing.header.sequence = transmit.seq;
         outgoing.length = transmit.length;
         outgoing.cause = transmit.cause;
@@ -108,8 +107,8 @@ impl<B: Deref<Target = [u8]>> Open<B> {
     }
 
     /// A segment without data.
-    fn acknowledgment(&mut self, header: Header, timestamp: u32, mss: u16) -> Outgoing {
-        let mut outgoing = self.segment(header, timestamp, 0, mss);
+    fn acknowledgment(&mut self, header: Header, timestamp: u32) -> Outgoing {
+        let mut outgoing = self.segment(header, timestamp, 0);
         outgoing.header.sequence = self.sender.next();
         if let Some(left) = self.extra_acks.checked_sub(1) {
             self.extra_acks = left;
@@ -119,14 +118,14 @@ impl<B: Deref<Target = [u8]>> Open<B> {
     }
 
     /// An acknowledgment with the number of a byte that the peer has: it must answer (RFC 9293, 3.8.4).
-    fn keep_alive(&mut self, header: Header, timestamp: u32, mss: u16) -> Outgoing {
-        let mut outgoing = self.segment(header, timestamp, 0, mss);
+    fn keep_alive(&mut self, header: Header, timestamp: u32) -> Outgoing {
+        let mut outgoing = self.segment(header, timestamp, 0);
         outgoing.header.sequence = self.sender.next() - 1;
         outgoing
     }
 
     /// The parts that all segments of an open connection share. Counts as the acknowledgment of all that has arrived.
-    fn segment(&mut self, header: Header, timestamp: u32, length: u32, mss: u16) -> Outgoing {
+    fn segment(&mut self, header: Header, timestamp: u32, length: u32) -> Outgoing {
         let timestamps = self.paws().map(|paws| Timestamps {
             value: timestamp,
             echo: paws.recent(),
@@ -135,7 +134,9 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             timestamps,
             ..Options::default()
         };
-        let room = u32::from(mss) + FIXED_HEADER_BYTES;
+        // The longest payload leaves room for time stamps. The peer's MSS bounds the sum of options and payload
+        // (RFC 9293, 3.7.1), so selective acknowledgments have the place of bytes that are missing in the payload.
+        let room = u32::from(self.sender.mss()) + header_bytes(&options) as u32;
         if self.flags.has_sack && header_bytes(&options) as u32 + length + ONE_BLOCK_BYTES <= room {
             options.sack = self.sack_blocks(&options, room - length);
         }
@@ -168,9 +169,6 @@ impl<B: Deref<Target = [u8]>> Open<B> {
         blocks
     }
 }
-
-/// The header of TCP without options.
-const FIXED_HEADER_BYTES: u32 = 20;
 
 /// One range of selective acknowledgment, aligned.
 const ONE_BLOCK_BYTES: u32 = 12;
