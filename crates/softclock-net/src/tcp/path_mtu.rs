@@ -9,10 +9,13 @@ pub(super) fn lowered(current: u16, reported: u32, is_v4: bool) -> Option<u16> {
     (new < current).then_some(new)
 }
 
-/// The MTU to try when segments of the present one are lost time and again without a report: the one that nearly all
-/// paths carry, then the minimum.
-pub(super) fn fallback(current: u16, is_v4: bool) -> Option<u16> {
-    [BASE, least(is_v4)].into_iter().find(|&mtu| mtu < current)
+/// The MTU to try when longer packets are lost time and again without a report: at first the one that nearly all paths
+/// carry, then the minimum.
+pub(super) const fn fallback(is_first: bool, is_v4: bool) -> u16 {
+    match is_first {
+        true => BASE,
+        false => least(is_v4),
+    }
 }
 
 const fn least(is_v4: bool) -> u16 {
@@ -41,10 +44,13 @@ mod tests {
 
     #[test]
     fn a_black_hole_is_left_in_two_steps_at_most() {
-        assert_eq!(fallback(9000, true), Some(1280));
-        assert_eq!(fallback(1280, true), Some(552));
-        assert_eq!(fallback(552, true), None);
-        assert_eq!(fallback(1500, false), Some(1280));
-        assert_eq!(fallback(1280, false), None);
+        assert_eq!(
+            [true, false].map(|is_first| fallback(is_first, true)),
+            [1280, 552]
+        );
+        assert_eq!(
+            [true, false].map(|is_first| fallback(is_first, false)),
+            [1280, 1280]
+        );
     }
 }

@@ -63,7 +63,8 @@ pub struct Settings {
     /// What happens to data that is not sent yet when the owner closes the connection.
     pub linger: Linger,
     /// The consecutive timeouts of one segment after which the path is taken for one that loses long packets without a
-    /// report (a "black hole", RFC 8899, 4.3), and segments become shorter. The default is 3; 0 switches it off.
+    /// report (a "black hole", RFC 8899, 4.3), and segments become those of 1280 bytes, after as many more those of 552
+    /// (over IPv6 1280). Counts for segments that are longer. The default is 3; 0 switches it off.
     pub black_hole_timeouts: u8,
     /// The segments that end a connection although they may be forged. The default is none (RFC 5961).
     pub trust: Trust,

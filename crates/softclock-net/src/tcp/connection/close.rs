@@ -222,22 +222,25 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             return Events::dropped(DropReason::IcmpIgnored);
         };
         self.mtu = mtu;
-        let mss = mss_of_mtu(mtu.into(), self.is_v4());
-        if let Phase::Open(open) = &mut self.phase {
-            let options = if open.flags.has_timestamps {
-                TIMESTAMP_BYTES
-            } else {
-                0
-            };
-            let mss = mss.saturating_sub(options);
-            if mss < open.sender.mss() {
-                open.sender.on_too_big(mss);
-            }
+        let mss = self.payload_of_mtu(mtu);
+        if let Phase::Open(open) = &mut self.phase
+            && mss < open.sender.mss()
+        {
+            open.sender.on_too_big(mss);
         }
         Events {
             may_send: true,
             ..Events::default()
         }
+    }
+
+    /// The longest payload of a packet of `mtu` bytes.
+    pub(super) fn payload_of_mtu(&self, mtu: u16) -> u16 {
+        let options = match &self.phase {
+            Phase::Open(open) if open.flags.has_timestamps => TIMESTAMP_BYTES,
+            _ => 0,
+        };
+        mss_of_mtu(mtu.into(), self.is_v4()).saturating_sub(options)
     }
 }
 

@@ -75,10 +75,12 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         let Phase::Open(open) = &mut self.phase else {
             return Events::default();
         };
+        let timeouts = open.sender.stats().timeouts;
         match open.sender.on_timer(now) {
             TimerOutcome::GiveUp => return self.reset(self.reason_of_timeout()),
             TimerOutcome::Nothing | TimerOutcome::Retransmit => {}
         }
+        let has_timed_out = open.sender.stats().timeouts != timeouts;
         if open.receiver.next_ack_at().is_some_and(|due| due <= now) {
             open.receiver.request_ack();
         }
@@ -89,14 +91,17 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
                 Due::Fail => return self.reset(self.reason_of_timeout()),
             }
         }
-        self.escape_black_hole();
+        if has_timed_out {
+            self.escape_black_hole();
+        }
         Events {
             may_send: true,
             ..Events::default()
         }
     }
 
-    /// Sends shorter segments after several timeouts in a row, since the path may lose long ones without a report.
+    /// Sends shorter segments after several timeouts in a row of a long one, since the path may lose such packets
+    /// without a report. Call it after a timeout.
     fn escape_black_hole(&mut self) {
         let limit = self.settings.black_hole_timeouts;
         let is_v4 = self.is_v4();
@@ -107,7 +112,9 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         if limit == 0 || timeouts < limit || !timeouts.is_multiple_of(limit) {
             return;
         }
-        if let Some(mtu) = path_mtu::fallback(self.mtu, is_v4) {
+        let mtu = path_mtu::fallback(timeouts == limit, is_v4);
+        // What is lost although all paths carry it says nothing about longer packets.
+        if open.sender.first_payload() > self.payload_of_mtu(mtu).into() {
             let _ = self.on_path_mtu(mtu.into());
         }
     }

@@ -423,6 +423,7 @@ impl Sender {
             Timer::Persist if is_open || !self.has_unsent() => {
                 self.timer = Timer::Off;
                 self.backoff = 0;
+                self.unanswered = 0;
             }
             _ => {}
         }

@@ -30,6 +30,7 @@ use pace::Pace;
 use queue::SendQueue;
 use rack::Reordering;
 use rtt::RoundTrip;
+use scoreboard::Record;
 use settings::Limits;
 use tlp::TailProbe;
 use undo::Undo;
@@ -371,6 +372,13 @@ impl Sender {
     /// The timeouts since the peer was last heard from.
     pub fn timeouts_in_a_row(&self) -> u8 {
         self.unanswered
+    }
+
+    /// The payload of the first segment in flight, which a timeout sends again. 0 if none is.
+    pub(in crate::tcp) fn first_payload(&self) -> u32 {
+        let flight = self.flight.as_ref();
+        let first = flight.and_then(|flight| flight.board.records.front());
+        first.map_or(0, Record::payload)
     }
 
     /// Forgets all that is not acknowledged, so that nothing is [unacknowledged](Self::unacknowledged): the connection
