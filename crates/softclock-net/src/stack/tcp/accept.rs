@@ -466,7 +466,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let mtu = self.mtu_of(now, handshake.flow.remote.0);
         let is_full = self.tcp.connections.len() >= self.settings.tcp.most_connections;
         let Some(listening) = self.tcp.listeners.get_mut(id).filter(|_| !is_full) else {
-            return self.drops.count(DropReason::TcpMemory);
+            self.drops.count(DropReason::TcpMemory);
+            // The listener has forgotten the handshake, and the peer believes that it is complete.
+            let segment = parsed.segment(frame.memory.bytes());
+            if let Some(reset) = Reply::reset(handshake.flow, &segment) {
+                self.tcp_refuse(now, &reset);
+            }
+            return;
         };
         let settings = listening.connection.clone();
         let connection = Connection::accepted(now, handshake, settings, mtu);

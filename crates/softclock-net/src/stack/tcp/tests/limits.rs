@@ -2,6 +2,7 @@
 
 use super::link::Answering;
 use super::*;
+use crate::tcp::listen::CookieUse;
 use crate::tcp::segment::{Flags, Header, Options};
 
 /// Owners that write before they read on, while unread bytes take the memory for all.
@@ -72,5 +73,24 @@ fn probes_are_answered_beyond_the_limit_of_challenges() {
         }
         pair.run(wait);
         assert_eq!(pair.sent[0] - before, answers);
+    }
+}
+
+#[test]
+fn a_handshake_beyond_the_limit_of_connections_is_reset() {
+    for cookies in [CookieUse::Never, CookieUse::Always] {
+        let mut pair = Pair::with(|number, settings| {
+            settings.tcp.listen.cookies = cookies;
+            if number == 1 {
+                settings.tcp.most_connections = 1;
+            }
+        });
+        pair.listen(10);
+        let clients = [(); 2].map(|()| pair.connect());
+        pair.run(ms(100));
+        assert_eq!(pair.state(0, clients[0]), Some(State::Established));
+        let reset = Err(TcpError::Failed(Error::Reset));
+        assert_eq!(pair.read(0, clients[1]), reset);
+        assert_eq!(pair.hosts[1].drops().of(DropReason::TcpMemory), 1);
     }
 }
