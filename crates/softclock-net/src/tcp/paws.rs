@@ -4,6 +4,7 @@ use core::time::Duration;
 
 use softclock_core::Instant;
 
+use super::send::ClockUnit;
 use super::seq::Seq;
 
 /// The newest time stamp of the other end that is in order (TS.Recent), for connections that use time stamps.
@@ -26,6 +27,8 @@ use super::seq::Seq;
 pub struct Paws {
     updated: Instant,
     recent: u32,
+    /// The fastest clock that the other end may have.
+    clock: ClockUnit,
 }
 
 impl Paws {
@@ -34,7 +37,14 @@ impl Paws {
         Self {
             updated: arrived,
             recent: value,
+            clock: ClockUnit::Milliseconds,
         }
+    }
+
+    /// The same for another end whose clock may be as fast as this. A peer does not say which clock it has.
+    #[must_use]
+    pub const fn with_clock(self, clock: ClockUnit) -> Self {
+        Self { clock, ..self }
     }
 
     /// The value that segments echo (TSecr).
@@ -46,7 +56,7 @@ impl Paws {
     /// drops it and answers with an ACK (RFC 7323, 5.3 R1).
     ///
     /// After [24 days](Self::LIFETIME) without a newer time stamp, the clock of the other end may have wrapped, so no
-    /// segment counts as old (RFC 7323, 5.5).
+    /// segment counts as old (RFC 7323, 5.5); with a clock of 1 us after [35 minutes](Self::FAST_LIFETIME).
     pub const fn is_old(&self, arrived: Instant, value: u32) -> bool {
         Seq(value).is_before(Seq(self.recent)) && !self.is_outdated(arrived)
     }
@@ -62,11 +72,18 @@ impl Paws {
     }
 
     const fn is_outdated(&self, arrived: Instant) -> bool {
-        arrived.ns_since(self.updated) > Self::LIFETIME.as_nanos() as u64
+        let lifetime = match self.clock {
+            ClockUnit::Milliseconds => Self::LIFETIME,
+            ClockUnit::Microseconds => Self::FAST_LIFETIME,
+        };
+        arrived.ns_since(self.updated) > lifetime.as_nanos() as u64
     }
 
     /// The time after which a clock of 1 ms, the fastest that RFC 7323 allows, could wrap its sign bit (5.5).
     pub const LIFETIME: Duration = Duration::from_secs(24 * 24 * 60 * 60);
+
+    /// The time after which a clock of 1 us could wrap its sign bit.
+    pub const FAST_LIFETIME: Duration = Duration::from_secs(35 * 60);
 }
 
 const _: () = assert!(size_of::<Paws>() <= 16);
@@ -102,6 +119,17 @@ mod tests {
         paws.on_accepted(later, 4, Seq(1), Seq(1));
         assert_eq!(paws.recent(), 4);
         assert!(paws.is_old(later, 3));
+    }
+
+    #[test]
+    fn a_fast_clock_may_have_wrapped_after_40_idle_minutes() {
+        let paws = Paws::new(Instant::ORIGIN, 5);
+        let value = 5 + 2_400_000_000;
+        let then = Instant::ORIGIN + Duration::from_secs(40 * 60);
+        assert!(paws.is_old(then, value));
+        let paws = paws.with_clock(ClockUnit::Microseconds);
+        assert!(!paws.is_old(then, value));
+        assert!(paws.is_old(Instant::ORIGIN + Paws::FAST_LIFETIME, value));
     }
 
     proptest! {

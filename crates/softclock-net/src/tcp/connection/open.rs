@@ -294,7 +294,8 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         self.phase = Phase::Open(Open {
             receiver,
             sender,
-            paws: Paws::new(known.arrived, peer.timestamps.unwrap_or(0)),
+            paws: Paws::new(known.arrived, peer.timestamps.unwrap_or(0))
+                .with_clock(self.settings.send.clock),
             challenges: LastChallenge::default(),
             probes: Probes::new(known.arrived),
             segments_received: 0,

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::stack::tests::simulation::Cable;
 use crate::tcp::segment;
+use crate::tcp::send::ClockUnit;
 
 /// Sends a stream from each end to the other, and closes. Returns what each end has read.
 pub(super) fn exchange(
@@ -304,4 +305,17 @@ proptest! {
         prop_assert_eq!(pair.hosts.each_ref().map(|host| host.tcp_memory()), [0, 0]);
         prop_assert!(pair.hosts.iter().all(|host| host.next_timeout().is_none()));
     }
+}
+
+/// The clock of the peer passes half of its range in 36 minutes.
+#[test]
+fn time_stamps_of_microseconds_survive_a_long_pause() {
+    let mut pair = Pair::with(|_, settings| {
+        settings.tcp.connection.send.clock = ClockUnit::Microseconds;
+    });
+    let ids = pair.connected();
+    pair.run(Duration::from_secs(40 * 60));
+    pair.transfer(ids, &stream(1000), 0);
+    let sent = pair.hosts[0].tcp_stats(ids[0]).unwrap().sent;
+    assert_eq!((sent.timeouts, sent.retransmissions), (0, 0));
 }
