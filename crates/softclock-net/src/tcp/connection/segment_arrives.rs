@@ -191,6 +191,13 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             AckVerdict::New | AckVerdict::Duplicate | AckVerdict::Old => {}
         }
         self.reported = None;
+        // A receiver that has sent no data has no better measure than what the peer echoes.
+        let clock = self.settings.send.clock;
+        if open.sender.srtt().is_none()
+            && let Some(echoed) = ack.echo.and_then(|echo| clock.since(echo, arrived))
+        {
+            open.receiver.limit_round_trip(echoed);
+        }
         // An owner that is gone leaves a time for progress, not for all of the data.
         if self.is_orphan && acked.bytes > 0 && self.settings.linger == Linger::Background {
             self.deadline = now + self.settings.orphan_timeout;

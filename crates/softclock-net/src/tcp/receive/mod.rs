@@ -333,6 +333,16 @@ impl<B: Deref<Target = [u8]>> Receiver<B> {
         self.ack.set_round_trip(round_trip);
     }
 
+    /// Takes a time that the round trip does not exceed for its estimate, if there is none, or if that is longer. For a
+    /// connection without a [better one](Self::set_round_trip): the peer may have waited before it sent the segment
+    /// from which the time is known.
+    pub fn limit_round_trip(&mut self, most: Duration) {
+        let known = self.ack.round_trip();
+        if known.is_none_or(|known| most < known) {
+            self.ack.set_round_trip(most.max(LEAST_ECHOED));
+        }
+    }
+
     /// Drops a segment that brings nothing, and asks for an acknowledgment (RFC 9293, 3.10.7.4).
     fn refuse(&mut self, seq: Seq, end: Seq) -> Received {
         self.ack.hurry();
@@ -474,3 +484,6 @@ impl<B> fmt::Debug for Receiver<B> {
 }
 
 const _: () = assert!(size_of::<Receiver<&[u8]>>() <= 160);
+
+/// The least estimate of the round trip from the echo of a time stamp: the unit of most clocks.
+const LEAST_ECHOED: Duration = Duration::from_millis(1);

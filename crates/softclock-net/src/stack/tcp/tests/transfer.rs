@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::stack::tests::simulation::Cable;
+use crate::tcp::listen::CookieUse;
 use crate::tcp::segment;
 use crate::tcp::send::ClockUnit;
 
@@ -318,4 +319,29 @@ fn time_stamps_of_microseconds_survive_a_long_pause() {
     pair.transfer(ids, &stream(1000), 0);
     let sent = pair.hosts[0].tcp_stats(ids[0]).unwrap().sent;
     assert_eq!((sent.timeouts, sent.retransmissions), (0, 0));
+}
+
+/// A receiver that sends no data measures no round trip after the handshake.
+#[test]
+fn the_receive_buffer_grows_whatever_the_handshake_was() {
+    for (cookies, lost) in [(CookieUse::Always, None), (CookieUse::Never, Some(0))] {
+        let mut pair = Pair::with(|_, settings| settings.tcp.listen.cookies = cookies);
+        pair.delay = ms(50);
+        let mut number = 0;
+        pair.fate = alloc::boxed::Box::new(move |host, _| {
+            let is_lost = host == 1 && lost == Some(number);
+            number += usize::from(host == 1);
+            match is_lost {
+                true => vec![],
+                false => vec![Duration::ZERO],
+            }
+        });
+        let listener = pair.listen(10);
+        let client = pair.connect();
+        pair.run(Duration::from_secs(2));
+        let (server, _) = pair.hosts[1].tcp_accept(pair.now, listener).unwrap();
+        pair.transfer([client, server], &stream(5_000_000), 0);
+        let connection = pair.hosts[1].tcp_connection(server).unwrap();
+        assert!(connection.receive_buffer() > 128 << 10, "{cookies:?}");
+    }
 }
