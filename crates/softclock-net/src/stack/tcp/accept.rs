@@ -402,7 +402,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let segment = parsed.segment(frame.memory.bytes());
         let tcp = &mut self.tcp;
         let listening = listener.and_then(|id| tcp.listeners.get(id));
-        let offer = listening.map(|listening| &listening.offer);
+        let may_open = listening.filter(|listening| !listening.listener.is_full());
+        let offer = may_open.map(|listening| &listening.offer);
         let outcome = tcp
             .time_wait
             .on_segment(&mut tcp.shared, now, flow, &segment, offer);

@@ -94,3 +94,36 @@ fn a_handshake_beyond_the_limit_of_connections_is_reset() {
         assert_eq!(pair.hosts[1].drops().of(DropReason::TcpMemory), 1);
     }
 }
+
+#[test]
+fn a_connection_in_time_wait_stays_while_the_backlog_is_full() {
+    let mut pair = Pair::with(|_, settings| settings.tcp.connection.has_timestamps = false);
+    let listener = pair.listen(1);
+    let client = pair.connect();
+    pair.run(ms(100));
+    let (server, _) = pair.hosts[1].tcp_accept(pair.now, listener).unwrap();
+    let connection = pair.hosts[1].tcp_connection(server).unwrap();
+    let (flow, (_, expected)) = (*connection.flow(), connection.numbers());
+    for (host, id) in [(1, server), (0, client)] {
+        pair.hosts[host].tcp_close(pair.now, id);
+        pair.run(ms(100));
+    }
+    assert!(pair.hosts[1].tcp_time_wait(&flow).0);
+    pair.connect();
+    pair.run(ms(100));
+    let header = Header {
+        source_port: flow.remote.1,
+        destination_port: flow.local.1,
+        sequence: expected + 100_000,
+        flags: Flags::SYN,
+        window: 1000,
+        ..Header::default()
+    };
+    let syn = Answering::new(1, 2).frame(&header, &Options::default(), b"");
+    for is_full in [true, false] {
+        pair.hosts[1].on_frame(pair.now, pair.now, syn.clone(), Verify::Yes);
+        pair.hosts[1].process(pair.now, 8);
+        assert_eq!(pair.hosts[1].tcp_time_wait(&flow).0, is_full);
+        pair.hosts[1].tcp_accept(pair.now, listener);
+    }
+}
