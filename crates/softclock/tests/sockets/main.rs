@@ -62,6 +62,7 @@ macro_rules! conformance {
                 a_listener_survives_connections_that_vanish
                 several_tasks_accept_from_one_listener
                 one_task_reads_while_another_writes
+                a_shutdown_ends_what_waits
                 a_dropped_read_loses_nothing
                 a_busy_port_is_an_error
                 a_reader_that_never_waits_lets_others_run

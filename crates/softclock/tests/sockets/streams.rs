@@ -281,6 +281,26 @@ pub(super) async fn one_task_reads_while_another_writes(address: SocketAddr) {
     echo.await;
 }
 
+pub(super) async fn a_shutdown_ends_what_waits(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    let client = Rc::new(client);
+    let (writer, reader) = (client.clone(), client.clone());
+    let writing = softclock::spawn_local(async move {
+        loop {
+            if let Err(error) = writer.write(&[1; 64 << 10]).await {
+                return error.kind();
+            }
+        }
+    });
+    let reading = softclock::spawn_local(async move { reader.read(&mut [0; 8]).await.unwrap() });
+    // The peer reads nothing, so that both wait.
+    softclock::sleep(Duration::from_millis(20)).await;
+    client.shutdown(Shutdown::Both).unwrap();
+    assert_eq!(writing.await, ErrorKind::BrokenPipe);
+    assert_eq!(reading.await, 0);
+    drop(server);
+}
+
 pub(super) async fn a_dropped_read_loses_nothing(address: SocketAddr) {
     let (client, server) = pair(address).await;
     let mut buffer = [0; 8];

@@ -302,6 +302,9 @@ impl MemoryTcp {
         }
         if how != Shutdown::Write {
             self.pair.pipes[self.end].borrow_mut().ended = true;
+            // A reader that waits.
+            self.post(Readiness::READABLE | Readiness::READ_CLOSED);
+            self.post_to_peer(Readiness::WRITABLE);
         }
         if how != Shutdown::Read {
             self.end_quietly()?;
@@ -315,13 +318,18 @@ impl MemoryTcp {
     pub(crate) fn end_quietly(&self) -> io::Result<()> {
         self.pair.pipes[1 - self.end].borrow_mut().ended = true;
         self.post_to_peer(Readiness::READABLE | Readiness::READ_CLOSED);
+        // A writer that waits.
+        self.post(Readiness::WRITABLE);
         if self.pair.pipes[self.end].borrow().ended {
             // Both directions have ended.
             self.post_to_peer(Readiness::WRITE_CLOSED);
-            let source = self.registration.id();
-            self.network().post(source, Readiness::WRITE_CLOSED);
+            self.post(Readiness::WRITE_CLOSED);
         }
         Ok(())
+    }
+
+    fn post(&self, readiness: Readiness) {
+        self.network().post(self.registration.id(), readiness);
     }
 
     fn network(&self) -> &Network {

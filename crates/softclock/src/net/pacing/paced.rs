@@ -185,7 +185,9 @@ impl Paced {
         }
         // The end of the stream is sent after the pending data.
         state.end = true;
+        let writers = mem::take(&mut state.writers);
         drop(state);
+        writers.into_iter().for_each(Waker::wake);
         match how {
             Shutdown::Both => self.io.shutdown(Shutdown::Read),
             _ => Ok(()),
