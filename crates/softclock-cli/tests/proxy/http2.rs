@@ -1,7 +1,9 @@
 //! Parts of HTTP/2 that do not reach upstreams.
 
+use std::sync::mpsc;
+
 use crate::h2_frames::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, block, frame, request,
+    DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, RST_STREAM, block, frame, request,
 };
 use crate::server::{Server, directory};
 use crate::tls::make_certificate;
@@ -92,4 +94,47 @@ fn what_http_1_clients_could_not_send_reaches_no_upstream() {
     let outcome = client.outcome(3);
     assert!(matches!(outcome, Outcome::Status(400)), "{outcome:?}");
     assert_eq!(upstream.seen().len(), 1);
+}
+
+/// The head of a POST whose body follows in DATA frames.
+fn post(stream: u32) -> Vec<u8> {
+    let head = block(&[
+        (b":method", b"POST"),
+        (b":scheme", b"https"),
+        (b":authority", b"test"),
+        (b":path", b"/up"),
+    ]);
+    frame(HEADERS, END_HEADERS, stream, &head)
+}
+
+/// A body is complete only after END_STREAM, also if the client resets the stream with NO_ERROR (RFC 9113, section 8.1).
+#[test]
+fn an_upload_that_its_client_aborts_is_not_passed_on_as_whole() {
+    // What the upstream answers before the end of the request, the flags of the last DATA frame, and whether the upload
+    // is complete.
+    let early = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nbegun";
+    for (answer, flags, is_whole) in [("", 0, false), (early, 0, false), (early, END_STREAM, true)]
+    {
+        let (tell, told) = mpsc::channel();
+        let upstream = Upstream::start(move |connection| {
+            connection.head();
+            connection.send(answer.as_bytes());
+            let begun = connection.body(9).expect("the first chunk");
+            tell.send(begun).unwrap();
+            tell.send(connection.rest()).unwrap();
+        });
+        let (proxy, directory) = tls_proxy(&[&upstream.url()], &["--upload-buffer", "1"]);
+        let cert = directory.path().join("cert.pem");
+        let mut client = Http2::connect(proxy.addresses()[1], &cert);
+        client.send(&[post(1), frame(DATA, 0, 1, b"body")].concat());
+        assert_eq!(told.recv().unwrap(), b"4\r\nbody\r\n");
+        if !answer.is_empty() {
+            assert_eq!(client.outcome(1), Outcome::Status(200));
+        }
+        let reset = frame(RST_STREAM, 0, 1, &[0; 4]);
+        client.send(&[frame(DATA, flags, 1, b"more"), reset].concat());
+        let rest = told.recv().unwrap();
+        let text = String::from_utf8_lossy(&rest);
+        assert_eq!(rest.ends_with(b"0\r\n\r\n"), is_whole, "{answer}: {text}");
+    }
 }

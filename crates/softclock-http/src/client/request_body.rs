@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use h2::{Reason, RecvStream};
+use h2::RecvStream;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -51,11 +51,8 @@ impl StreamBody {
                     let _ = self.stream.flow_control().release_capacity(data.len());
                     return Poll::Ready(Some(Ok(Frame::data(data))));
                 }
-                // RST_STREAM with NO_ERROR ends a body that is not needed any more (RFC 9113, section 8.1), which is no
-                // failure.
-                Some(Err(error)) if error.reason() == Some(Reason::NO_ERROR) => {
-                    return Poll::Ready(None);
-                }
+                // Also if the reason is NO_ERROR: h2 reports a reset here only if the client has not sent END_STREAM, so
+                // the body is incomplete.
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 None => self.data_ended = true,
             }
