@@ -213,6 +213,13 @@ impl CountedBody {
         Poll::Ready(frame)
     }
 
+    /// Gives the slot for a read that waits for the disk to another body, until this one is polled again.
+    pub(crate) fn release_turn(&mut self) {
+        if let AnyBody::Own(body) = &mut self.body {
+            body.release_turn();
+        }
+    }
+
     /// Sends a file past hyper along `lane`, if the body is a file. Only for responses with a Content-Length.
     pub(crate) fn pass_along(&mut self, lane: &Rc<FileLane>) {
         if let AnyBody::Own(Body::File(file)) = &mut self.body {

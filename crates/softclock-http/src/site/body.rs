@@ -65,6 +65,15 @@ impl Body {
         Poll::Ready(chunk.transpose().map(|chunk| chunk.map(Frame::data)))
     }
 
+    /// Gives the slot for a read that waits for the disk to another body, until this one is polled again.
+    pub(crate) fn release_turn(&mut self) {
+        match self {
+            Self::Bytes(_) => {}
+            Self::File(file) => file.release_turn(),
+            Self::Parts(parts) => parts.release_turn(),
+        }
+    }
+
     fn remaining(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,

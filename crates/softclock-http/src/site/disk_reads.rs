@@ -79,6 +79,15 @@ impl Reads {
     }
 }
 
+/// The number of reads of this thread that wait for a slot.
+#[cfg(test)]
+pub(crate) fn waiting() -> usize {
+    READS_OF_THREAD.with_borrow(|reads| {
+        let waiting = reads.waiting.iter();
+        waiting.filter(|turn| turn.strong_count() > 0).count()
+    })
+}
+
 thread_local! {
     static READS_OF_THREAD: RefCell<Reads> = RefCell::default();
 }

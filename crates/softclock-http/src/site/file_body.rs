@@ -115,6 +115,12 @@ impl FileBody {
         Poll::Ready(Ok(Some(Pooled::new(chunk).into_bytes())))
     }
 
+    /// Gives the slot for a read that waits for the disk to another body, until [`poll_chunk`](Self::poll_chunk) asks for
+    /// one again. Call it when the body is not read because its client takes nothing.
+    pub(crate) fn release_turn(&mut self) {
+        self.turn = None;
+    }
+
     /// Ready with the placeholder of the next part if it can be sent without reading; `None` if it must be read.
     fn poll_uncopied(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
         let Some(lane) = self.lane.as_mut().filter(|_| self.reading.is_none()) else {

@@ -127,6 +127,13 @@ impl Parts {
             }
         }
     }
+
+    /// See [`FileBody::release_turn`].
+    pub(crate) fn release_turn(&mut self) {
+        if let Some(Piece::File(file)) = self.pieces.front_mut() {
+            file.release_turn();
+        }
+    }
 }
 
 /// Returns 128 random bits in hexadecimal. The keys of a `RandomState` are random numbers of the kernel, so clients

@@ -82,6 +82,10 @@ impl Sending {
             }
             let room = self.poll_room(cx);
             self.flow.set_waiting(room.is_pending());
+            if room.is_pending() {
+                // A turn that comes during the wait would be lost to the other bodies.
+                self.body.release_turn();
+            }
             let Some(room) = ready!(room) else {
                 return Poll::Ready(());
             };

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fs;
+use std::path::Path;
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -20,6 +21,7 @@ use crate::net::carrier::Peer;
 use crate::proxy::options::{Proxy, ProxyOptions};
 use crate::server::worker::Worker;
 use crate::site::content::Site;
+use crate::site::disk_reads::{self, READS, Turn};
 
 type Served = JoinHandle<Result<(), h2::Error>>;
 
@@ -175,6 +177,57 @@ async fn reset_while_others_go_on(path: &str, window: u32) {
     assert!(format!("{error:?}").contains("CANCEL"), "{error:?}");
     assert!(requests.send_request(get("/none")).await.is_ok());
 }
+
+/// The client opens a window, until the body waits for a read from the disk, and closes it.
+#[test]
+fn a_stream_without_a_window_leaves_its_disk_read_to_others() {
+    run(async {
+        let (site, directory) = site();
+        evict(&directory.path().join("big"));
+        let (client, server) = pair().await;
+        let _served = serve(server, worker(site, Timeouts::default()), directory).await;
+        let mut underway: Vec<_> = (0..READS).map(|_| Turn::ask()).collect();
+        let mut rounds = 0..20;
+        // The fields are `:method: GET`, `:scheme: http`, `:authority: t` and `:path: /big`.
+        let block = b"\x82\x86\x01\x01t\x04\x04/big";
+        let request = frame(1, END_STREAM | END_HEADERS, 1, block);
+        let start = [
+            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+            &frame(4, 0, 0, b"")[..],
+            &request,
+        ];
+        client.write_all(&start.concat()).await.unwrap();
+        while disk_reads::waiting() == 0 {
+            if rounds.next().is_none() {
+                softclock_testing::in_part!("files cannot be evicted from the page cache");
+                return;
+            }
+            sleep(SHORT / 4).await;
+        }
+        let no_window = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
+        client.write_all(&no_window).await.unwrap();
+        sleep(SHORT).await;
+        underway.pop();
+        let turn = Turn::ask();
+        poll_fn(|cx| turn.poll(cx)).await;
+    });
+}
+
+/// Evicts the content of a file from the page cache.
+fn evict(path: &Path) {
+    let file = fs::File::open(path).unwrap();
+    file.sync_all().unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+}
+
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).unwrap();
+    let header = [0, 0, length, kind, flags, 0, 0, 0, stream];
+    [&header, payload].concat()
+}
+
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
 
 #[test]
 fn one_piece_comes_whole() {
