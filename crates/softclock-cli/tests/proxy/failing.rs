@@ -1,6 +1,6 @@
 //! Misbehaving upstreams: each request gets one response, and a correct one.
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 
@@ -91,6 +91,29 @@ fn a_response_cut_short_is_cut_short() {
             "a response that has begun is not tried again"
         );
         proxy.until_logged("the response ended too soon");
+    }
+}
+
+/// HTTP/1.0 has no chunks, so a close in order would make the response complete (RFC 9112, section 8).
+#[test]
+fn a_response_cut_short_is_a_reset_for_http_1_0() {
+    for (end, is_whole) in [("", false), ("0\r\n\r\n", true)] {
+        let upstream = Upstream::start(move |connection| {
+            connection.request();
+            let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+            connection.send(format!("{head}5\r\nhello\r\n{end}").as_bytes());
+        });
+        let proxy = proxy(&[&upstream.url()], &[]);
+        let mut client = proxy.connect();
+        client.send(b"GET / HTTP/1.0\r\nHost: h\r\n\r\n");
+        let mut response = Vec::new();
+        let result = client.another().read_to_end(&mut response);
+        let kind = result.map(|_| ()).map_err(|error| error.kind());
+        let text = String::from_utf8_lossy(&response);
+        match is_whole {
+            true => assert!(kind.is_ok() && text.ends_with("hello"), "{kind:?}: {text}"),
+            false => assert_eq!(kind, Err(ErrorKind::ConnectionReset), "{text}"),
+        }
     }
 }
 

@@ -37,9 +37,13 @@ impl LastWord {
                 sentence: "the request took too long.",
                 is_head: false,
             }),
-            End::Closed | End::Left | End::BrokenBody | End::Silent | End::Stuck | End::Pause => {
-                None
-            }
+            End::Closed
+            | End::Left
+            | End::BrokenBody
+            | End::Silent
+            | End::Stuck
+            | End::CutShort
+            | End::Pause => None,
         }
     }
 
@@ -72,7 +76,7 @@ pub(crate) struct Stuck;
 
 /// Sends the last response, if one is due, and closes the connection once the kernel has taken all output. Until then a
 /// paced connection keeps its descriptor and counts against the limit of connections. Calls `on_refused` with the
-/// status of the last response.
+/// status of the last response. After [`End::CutShort`], resets the connection.
 ///
 /// # Errors
 /// [`Stuck`] if the client stopped reading; the connection is then reset.
@@ -80,6 +84,11 @@ pub(crate) async fn close<S: Socket>(
     mut ending: Ending<S>,
     on_refused: impl FnOnce(StatusCode),
 ) -> Result<(), Stuck> {
+    if ending.end == Some(End::CutShort) {
+        // A close in order would make the response complete (RFC 9112, section 8).
+        ending.socket.give_up();
+        return Ok(());
+    }
     let mut result = Err(Stuck);
     if ending.end != Some(End::Stuck) {
         result = sent(&mut ending).await;

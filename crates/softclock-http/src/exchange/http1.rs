@@ -6,6 +6,7 @@
 //! waits up to 10 ms for the next request of a client that sends requests quickly, and not at all for others. The
 //! [`GuardedStream`] below hyper lives as long as the connection, with its timeouts and the client's state.
 
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -13,8 +14,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http::Request;
 use http::header::CONTENT_LENGTH;
+use http::{Request, Version};
+use http_body::Body as _;
 use hyper::body::Incoming;
 use hyper::server::conn::http1::Builder;
 use hyper::service::service_fn;
@@ -116,10 +118,15 @@ impl Conversation {
     async fn answer_requests(&mut self) -> (Result<(), hyper::Error>, Bytes) {
         let session = &self.session;
         let lane = self.stream.lane().cloned();
+        let ends_by_close = Cell::new(false);
         let service = service_fn(|request: Request<Incoming>| {
             let (session, lane) = (Rc::clone(session), lane.as_ref());
+            let ends_by_close = &ends_by_close;
             async move {
+                let is_old = request.version() <= Version::HTTP_10;
                 let mut response = answer(session, request.map(Into::into)).await;
+                // hyper sends a body of unknown length in chunks, which HTTP/1.0 does not have.
+                ends_by_close.set(is_old && response.body().size_hint().exact().is_none());
                 if let Some(lane) = lane
                     && response.headers().contains_key(CONTENT_LENGTH)
                 {
@@ -142,7 +149,11 @@ impl Conversation {
             Pin::new(&mut *connection).poll(cx)
         })
         .await;
-        (result, connection.into_parts().read_buf)
+        let early = connection.into_parts().read_buf;
+        if result.is_err() && ends_by_close.get() {
+            self.stream.on_cut_short();
+        }
+        (result, early)
     }
 }
 

@@ -73,6 +73,8 @@ pub(crate) enum End {
     Silent,
     /// The client reads nothing, or too slowly.
     Stuck,
+    /// A response without a length or chunks has failed, whose end would be that of the connection.
+    CutShort,
     /// No request has followed the last response: at once, or within a pause for a client that sends requests quickly.
     /// hyper is dropped until the next one arrives; the connection continues.
     Pause,
@@ -128,6 +130,11 @@ impl<S: Socket> GuardedStream<S> {
     /// the upgrade.
     pub(crate) fn on_all_written(&mut self) {
         self.shut_down = true;
+    }
+
+    /// Records that a response has failed whose end would be that of the connection.
+    pub(crate) fn on_cut_short(&mut self) {
+        self.end = Some(End::CutShort);
     }
 
     /// Returns whether hyper has ended because of a pause. If so, resets the end, so that the stream can be read again.
