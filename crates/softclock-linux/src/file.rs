@@ -239,7 +239,8 @@ pub fn read_at(
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Failure {
-    /// The file does not exist: a name is missing or too long, a parent is not a directory, or links form a loop.
+    /// The file does not exist: a name is missing, too long or not valid in the file system, a parent is not a
+    /// directory, or links form a loop.
     Missing,
     /// Permission is denied, or the path leads out of the root.
     Forbidden,
@@ -261,6 +262,8 @@ impl Failure {
     pub fn of(error: &io::Error) -> Self {
         match error.raw_os_error() {
             Some(libc::ENOENT | libc::ENOTDIR | libc::ENAMETOOLONG | libc::ELOOP) => Self::Missing,
+            // From file systems that accept only some bytes in names, such as exFAT and ZFS with `utf8only`.
+            Some(libc::EINVAL | libc::EILSEQ) => Self::Missing,
             Some(libc::EACCES | libc::EPERM | libc::EXDEV | libc::ENXIO) => Self::Forbidden,
             Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN) => Self::Exhausted,
             _ => Self::Broken,
@@ -404,6 +407,24 @@ mod tests {
         let file = open(&root, "fifo").unwrap();
         let metadata = Metadata::of(&file).unwrap();
         assert!(!metadata.is_file() && !metadata.is_dir());
+    }
+
+    #[test]
+    fn errors_are_divided_by_what_they_mean() {
+        for (failure, numbers) in [
+            (
+                Failure::Missing,
+                &[libc::ENOENT, libc::EINVAL, libc::EILSEQ][..],
+            ),
+            (Failure::Forbidden, &[libc::EACCES, libc::EXDEV]),
+            (Failure::Exhausted, &[libc::EMFILE, libc::ENOMEM]),
+            (Failure::Broken, &[libc::EIO, libc::ESTALE]),
+        ] {
+            for &number in numbers {
+                let error = io::Error::from_raw_os_error(number);
+                assert_eq!(Failure::of(&error), failure, "{error}");
+            }
+        }
     }
 
     #[test]

@@ -162,6 +162,15 @@ mod tests {
     use super::*;
 
     #[test]
+    fn names_that_the_file_system_does_not_accept_are_not_found() {
+        use rustix::io::Errno;
+        for error in [Errno::INVAL, Errno::ILSEQ, Errno::NAMETOOLONG] {
+            let error = io::Error::from_raw_os_error(error.raw_os_error());
+            assert_eq!(Refusal::of_file_error(&error), Refusal::NotFound, "{error}");
+        }
+    }
+
+    #[test]
     fn pages_say_what_they_are() {
         let response = Refusal::RangeNotSatisfiable(7).into_response();
         assert_eq!(response.status(), 416);

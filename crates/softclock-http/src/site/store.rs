@@ -410,7 +410,7 @@ pub(crate) fn refusal_of(error: &io::Error, path: &Path) -> Refusal {
         && let Some(more) = FAILURES.pass(softclock::now())
     {
         let more = (more > 0).then_some(more);
-        tracing::warn!(path = %path.display(), %error, more, "cannot open or read");
+        tracing::warn!(?path, %error, more, "cannot open or read");
     }
     refusal
 }
@@ -425,3 +425,69 @@ pub(crate) const CONTENT_MAX: usize = 256 << 10;
 const TICK: Duration = Duration::from_millis(50);
 
 const COARSE_TICK: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fmt::Debug;
+    use std::sync::Mutex;
+
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    /// Collects the values of events, as a log shows them.
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<String>>);
+
+    impl Subscriber for Log {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+        fn event(&self, event: &Event<'_>) {
+            event.record(&mut self.clone());
+        }
+
+        fn enter(&self, _: &Id) {}
+
+        fn exit(&self, _: &Id) {}
+    }
+
+    impl Visit for Log {
+        fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+            *self.0.lock().unwrap() += &format!("{field}={value:?} ");
+        }
+    }
+
+    /// Paths are decoded, so clients could otherwise forge lines, or control the terminal that shows them.
+    #[test]
+    fn control_characters_of_paths_are_escaped_in_the_log() {
+        let log = Log::default();
+        let error = io::Error::from_raw_os_error(rustix::io::Errno::IO.raw_os_error());
+        let runtime = softclock::Runtime::new().unwrap();
+        tracing::subscriber::with_default(log.clone(), || {
+            runtime.block_on(async {
+                // Another test may have used the only line of a second.
+                for _ in 0..30 {
+                    refusal_of(&error, Path::new("a\n\x1b[2Jb"));
+                    if !log.0.lock().unwrap().is_empty() {
+                        break;
+                    }
+                    softclock::sleep(Duration::from_millis(100)).await;
+                }
+            });
+        });
+        let text = log.0.lock().unwrap();
+        assert!(text.contains("2Jb"), "{text}");
+        assert!(!text.contains(char::is_control), "{text}");
+    }
+}
