@@ -1,6 +1,8 @@
 //! Parts of HTTP/2 that do not reach upstreams.
 
 use std::sync::mpsc;
+use std::thread::sleep;
+use std::time::Duration;
 
 use crate::h2_frames::{
     DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, RST_STREAM, block, frame, request,
@@ -137,4 +139,30 @@ fn an_upload_that_its_client_aborts_is_not_passed_on_as_whole() {
         let text = String::from_utf8_lossy(&rest);
         assert_eq!(rest.ends_with(b"0\r\n\r\n"), is_whole, "{answer}: {text}");
     }
+}
+
+/// An upload whose response has ended is in progress until the client has sent all.
+#[test]
+fn an_upload_that_outlasts_its_response_keeps_the_connection() {
+    let (tell, told) = mpsc::channel();
+    let upstream = Upstream::start(move |connection| {
+        connection.head();
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        tell.send(connection.rest()).unwrap();
+    });
+    let options = ["--upload-buffer", "1", "--idle-timeout", "1"];
+    let (proxy, directory) = tls_proxy(&[&upstream.url()], &options);
+    let cert = directory.path().join("cert.pem");
+    let mut client = Http2::connect(proxy.addresses()[1], &cert);
+    client.send(&[post(1), frame(DATA, 0, 1, b"x")].concat());
+    assert_eq!(client.outcome(1), Outcome::Status(200));
+    for _ in 0..30 {
+        sleep(Duration::from_millis(100));
+        assert!(client.send(&frame(DATA, 0, 1, b"x")));
+    }
+    assert!(client.send(&frame(DATA, END_STREAM, 1, b"y")));
+    let rest = told.recv().unwrap();
+    let text = String::from_utf8_lossy(&rest);
+    assert_eq!(rest.iter().filter(|&&byte| byte == b'x').count(), 31);
+    assert!(text.ends_with("y\r\n0\r\n\r\n"), "{text}");
 }

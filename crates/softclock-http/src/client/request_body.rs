@@ -1,7 +1,9 @@
 //! Request bodies of HTTP/1 and HTTP/2.
 
+use std::any::Any;
 use std::io;
 use std::pin::Pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -17,11 +19,13 @@ pub(crate) enum RequestBody {
     Http2(StreamBody),
 }
 
-impl From<RecvStream> for RequestBody {
-    fn from(stream: RecvStream) -> Self {
+impl RequestBody {
+    /// Returns the body on an HTTP/2 stream. Drops `in_use` with the body.
+    pub(crate) fn of_stream(stream: RecvStream, in_use: Option<Rc<impl Any>>) -> Self {
         Self::Http2(StreamBody {
             stream,
             data_ended: false,
+            _in_use: in_use.map(|in_use| in_use as Rc<dyn Any>),
         })
     }
 }
@@ -31,6 +35,7 @@ pub(crate) struct StreamBody {
     stream: RecvStream,
     /// Whether only trailers can follow.
     data_ended: bool,
+    _in_use: Option<Rc<dyn Any>>,
 }
 
 impl From<Incoming> for RequestBody {

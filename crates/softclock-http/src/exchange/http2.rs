@@ -22,10 +22,12 @@ use softclock::Instant;
 
 use self::credit::Credit;
 use self::flow::{Flows, Piece, Transport, Verdict};
+use self::in_use::StreamInUse;
 use self::io::Watched;
 use self::keep_alive::KeepAlive;
 use crate::client::members::{Awaits, MemberSlot, Membership};
 use crate::client::options::{BUFFER_BYTES, ConnectionOptions, Timeouts};
+use crate::client::request_body::RequestBody;
 use crate::exchange::answer::answer;
 use crate::exchange::session::Session;
 use crate::net::carrier::Stream;
@@ -38,6 +40,7 @@ mod field_lines;
 mod flow;
 mod frames;
 mod head;
+mod in_use;
 mod io;
 mod keep_alive;
 mod meter;
@@ -278,12 +281,17 @@ fn begin(
     let Some(permit) = session.open_stream() else {
         return stream.send_reset(Reason::REFUSED_STREAM);
     };
+    // Only a request with a body can last longer than its response.
+    let (permit, in_use) = match request.body().is_end_stream() {
+        true => (Some(permit), None),
+        false => (None, Some(StreamInUse::new(session, permit))),
+    };
+    let request = request.map(|stream| RequestBody::of_stream(stream, in_use.clone()));
     // The exchange begins here, not in the task, so that the connection does not count as idle before the task runs.
-    let answer = answer(Rc::clone(session), request.map(Into::into));
-    let flow = flows.begin();
+    let (answer, flow) = (answer(Rc::clone(session), request), flows.begin());
     drop(softclock::spawn_local(async move {
         reply::send(answer, stream, flow).await;
-        drop(permit);
+        drop((permit, in_use));
     }));
 }
 
