@@ -9,7 +9,7 @@ use crate::h2_frames::{
 };
 use crate::server::{Server, directory};
 use crate::tls::make_certificate;
-use crate::upstream::{Upstream, proxy};
+use crate::upstream::{Upstream, free_addresses, proxy};
 use tempfile::TempDir;
 
 /// A proxy that also listens for TLS, at its second address, and the directory of its certificate.
@@ -165,4 +165,42 @@ fn an_upload_that_outlasts_its_response_keeps_the_connection() {
     let text = String::from_utf8_lossy(&rest);
     assert_eq!(rest.iter().filter(|&&byte| byte == b'x').count(), 31);
     assert!(text.ends_with("y\r\n0\r\n\r\n"), "{text}");
+}
+
+/// RFC 9110, section 10.1.1.
+#[test]
+fn a_client_that_waits_to_be_asked_is_asked() {
+    let upstream = Upstream::saying("ok");
+    let head = block(&[
+        (b":method", b"POST"),
+        (b":scheme", b"https"),
+        (b":authority", b"test"),
+        (b":path", b"/up"),
+        (b"expect", b"100-continue"),
+    ]);
+    let head = frame(HEADERS, END_HEADERS, 1, &head);
+    let [silent] = free_addresses();
+    let silent = format!("http://{silent}");
+    for upload_buffer in ["0", "1000"] {
+        let options = ["--upload-buffer", upload_buffer];
+        let (proxy, directory) = tls_proxy(&[&upstream.url()], &options);
+        let cert = directory.path().join("cert.pem");
+        let mut client = Http2::connect(proxy.addresses()[1], &cert);
+        client.send(&head);
+        assert_eq!(client.outcome(1), Outcome::Status(100));
+        client.send(&frame(DATA, END_STREAM, 1, b"body"));
+        assert_eq!(client.outcome(1), Outcome::Status(200));
+        let seen = upstream.seen().pop().unwrap();
+        assert_eq!((&*seen.body, seen.header("expect")), (&b"body"[..], None));
+        // A client that does not wait is not asked.
+        let mut client = Http2::connect(proxy.addresses()[1], &cert);
+        client.send(&[&head[..], &frame(DATA, END_STREAM, 1, b"body")].concat());
+        assert_eq!(client.outcome(1), Outcome::Status(200));
+        // Nor is one whose request would reach no upstream.
+        let (proxy, directory) = tls_proxy(&[&silent], &options);
+        let cert = directory.path().join("cert.pem");
+        let mut client = Http2::connect(proxy.addresses()[1], &cert);
+        client.send(&head);
+        assert_eq!(client.outcome(1), Outcome::Status(502));
+    }
 }

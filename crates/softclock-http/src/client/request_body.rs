@@ -1,6 +1,5 @@
 //! Request bodies of HTTP/1 and HTTP/2.
 
-use std::any::Any;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -8,6 +7,7 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::RecvStream;
+use http::header::{EXPECT, HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 
@@ -21,11 +21,14 @@ pub(crate) enum RequestBody {
 
 impl RequestBody {
     /// Returns the body on an HTTP/2 stream. Drops `in_use` with the body.
-    pub(crate) fn of_stream(stream: RecvStream, in_use: Option<Rc<impl Any>>) -> Self {
+    pub(crate) fn of_stream(
+        stream: RecvStream,
+        in_use: Option<Rc<impl BodyUse + 'static>>,
+    ) -> Self {
         Self::Http2(StreamBody {
             stream,
             data_ended: false,
-            _in_use: in_use.map(|in_use| in_use as Rc<dyn Any>),
+            in_use: in_use.map(|in_use| in_use as Rc<dyn BodyUse>),
         })
     }
 }
@@ -35,7 +38,14 @@ pub(crate) struct StreamBody {
     stream: RecvStream,
     /// Whether only trailers can follow.
     data_ended: bool,
-    _in_use: Option<Rc<dyn Any>>,
+    /// `None` without a body.
+    in_use: Option<Rc<dyn BodyUse>>,
+}
+
+/// The stream of a body. The body holds it until it is dropped.
+pub(crate) trait BodyUse {
+    /// Records that the body is read and has not arrived: a client that waits for a 100 response must get it.
+    fn on_awaited(&self);
 }
 
 impl From<Incoming> for RequestBody {
@@ -50,7 +60,11 @@ impl StreamBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, h2::Error>>> {
         if !self.data_ended {
-            match ready!(self.stream.poll_data(cx)) {
+            let data = self.stream.poll_data(cx);
+            if let (Poll::Pending, Some(in_use)) = (&data, &self.in_use) {
+                in_use.on_awaited();
+            }
+            match ready!(data) {
                 Some(Ok(data)) => {
                     // This fails only if more is released than was received.
                     let _ = self.stream.flow_control().release_capacity(data.len());
@@ -65,6 +79,12 @@ impl StreamBody {
         let trailers = ready!(self.stream.poll_trailers(cx)).transpose();
         Poll::Ready(trailers.map(|trailers| trailers.map(Frame::trailers)))
     }
+}
+
+/// Returns whether the client may send the body only after a 100 response (RFC 9110, section 10.1.1).
+pub(crate) fn awaits_continue(headers: &HeaderMap) -> bool {
+    let expected = headers.get(EXPECT).map(HeaderValue::as_bytes);
+    expected.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
 }
 
 impl Body for RequestBody {

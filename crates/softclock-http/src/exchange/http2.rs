@@ -27,7 +27,7 @@ use self::io::Watched;
 use self::keep_alive::KeepAlive;
 use crate::client::members::{Awaits, MemberSlot, Membership};
 use crate::client::options::{BUFFER_BYTES, ConnectionOptions, Timeouts};
-use crate::client::request_body::RequestBody;
+use crate::client::request_body::{RequestBody, awaits_continue};
 use crate::exchange::answer::answer;
 use crate::exchange::session::Session;
 use crate::net::carrier::Stream;
@@ -286,11 +286,12 @@ fn begin(
         true => (Some(permit), None),
         false => (None, Some(StreamInUse::new(session, permit))),
     };
+    let asks = (in_use.clone()).filter(|_| awaits_continue(request.headers()));
     let request = request.map(|stream| RequestBody::of_stream(stream, in_use.clone()));
     // The exchange begins here, not in the task, so that the connection does not count as idle before the task runs.
     let (answer, flow) = (answer(Rc::clone(session), request), flows.begin());
     drop(softclock::spawn_local(async move {
-        reply::send(answer, stream, flow).await;
+        reply::send(answer, stream, asks, flow).await;
         drop((permit, in_use));
     }));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use http::header::{CONTENT_LENGTH, EXPECT, HeaderName, HeaderValue, UPGRADE, VIA};
+use http::header::{CONTENT_LENGTH, HeaderName, HeaderValue, UPGRADE, VIA};
 use http::request::Parts;
 use http::uri::PathAndQuery;
 use http::{Method, Request, StatusCode, Version};
@@ -18,7 +18,7 @@ use super::url::UpstreamUrl;
 use super::via::Via;
 use crate::client::Client;
 use crate::client::options::ConnectionOptions;
-use crate::client::request_body::RequestBody;
+use crate::client::request_body::{RequestBody, awaits_continue};
 use crate::net::late_timer::timeout;
 use crate::observe::limit::Limit;
 
@@ -84,7 +84,9 @@ impl Outgoing {
                 (length, upgrade.cloned())
             }
         };
-        let awaits_continue = upload.is_some() && awaits_continue(&parts);
+        let awaits_continue = upload.is_some()
+            && parts.version >= Version::HTTP_11
+            && awaits_continue(&parts.headers);
         Ok(Self {
             upgrade,
             parts,
@@ -102,7 +104,7 @@ impl Outgoing {
 
     /// Reads at least `bytes` of the body, if there is one, or all of a shorter one.
     pub(super) async fn take_beginning(&mut self, bytes: usize) -> Result<(), Failure> {
-        // The first read makes hyper send the 100 response.
+        // The first read makes the connection send the 100 response.
         self.awaits_continue = false;
         let Some(upload) = &mut self.upload else {
             return Ok(());
@@ -213,11 +215,4 @@ impl Outgoing {
             failure,
         }
     }
-}
-
-/// Returns whether hyper will send a 100 response when the body is first read.
-fn awaits_continue(parts: &Parts) -> bool {
-    let expected = parts.headers.get(EXPECT).map(HeaderValue::as_bytes);
-    parts.version == Version::HTTP_11
-        && expected.is_some_and(|value| value.eq_ignore_ascii_case(b"100-continue"))
 }

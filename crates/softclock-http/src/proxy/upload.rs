@@ -75,8 +75,8 @@ impl Upload {
         }))
     }
 
-    /// Reads at least `bytes` of the body, or all of a shorter one, before the first try. The first read makes hyper
-    /// send 100 Continue.
+    /// Reads at least `bytes` of the body, or all of a shorter one, before the first try. The first read makes the
+    /// connection send 100 Continue.
     pub(super) async fn take_beginning(&mut self, bytes: usize) -> Result<(), Failure> {
         let mut beginning = Beginning::default();
         while beginning.len() < bytes && !self.has_ended && !self.incoming.is_end_stream() {

@@ -1,8 +1,10 @@
 //! Counts a stream as in use for as long as its request's body.
 
+use std::cell::Cell;
 use std::rc::Rc;
 
 use crate::client::by_address::StreamPermit;
+use crate::client::request_body::BodyUse;
 use crate::exchange::session::Session;
 
 /// A stream whose request has a body. Held by the task that sends the response and by the body, which may be read for
@@ -10,6 +12,8 @@ use crate::exchange::session::Session;
 /// the stream counts for its client's address.
 pub(super) struct StreamInUse {
     session: Rc<Session>,
+    /// Whether the body is read before it has arrived.
+    is_awaited: Cell<bool>,
     _permit: StreamPermit,
 }
 
@@ -18,8 +22,20 @@ impl StreamInUse {
         session.on_begun();
         Rc::new(Self {
             session: Rc::clone(session),
+            is_awaited: Cell::new(false),
             _permit: permit,
         })
+    }
+
+    /// Returns whether the body is read before it has arrived.
+    pub(super) fn is_awaited(&self) -> bool {
+        self.is_awaited.get()
+    }
+}
+
+impl BodyUse for StreamInUse {
+    fn on_awaited(&self) {
+        self.is_awaited.set(true);
     }
 }
 

@@ -2,30 +2,40 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use h2::server::SendResponse;
 use h2::{Reason, SendStream};
-use http::Response;
+use http::{Response, StatusCode};
 use http_body::{Body, Frame};
 
 use super::flow::{AHEAD_BYTES, Flow, Piece};
 use super::head;
+use super::in_use::StreamInUse;
 use crate::exchange::answer::CountedBody;
 use crate::net::buffers::CHUNK_BYTES;
 
-/// Awaits `answer` and sends it. Returns when all of it is sent, or when either side has reset the stream.
+/// Awaits `answer` and sends it. Returns when all of it is sent, or when either side has reset the stream. `asks` is
+/// the stream of a client that waits for a 100 response, which is sent once the body is awaited.
 pub(super) async fn send(
     answer: impl Future<Output = Response<CountedBody>>,
     mut stream: SendResponse<Piece>,
+    mut asks: Option<Rc<StreamInUse>>,
     flow: Flow,
 ) {
     let mut answer = pin!(answer);
-    let response = poll_fn(|cx| match answer.as_mut().poll(cx) {
-        Poll::Ready(response) => Poll::Ready(Some(response)),
+    let response = poll_fn(|cx| {
+        if let Poll::Ready(response) = answer.as_mut().poll(cx) {
+            return Poll::Ready(Some(response));
+        }
+        if asks.take_if(|asks| asks.is_awaited()).is_some() {
+            // Fails only if the stream has ended.
+            let _ = stream.send_informational(go_on());
+        }
         // The client has reset the stream: dropping the answer ends the exchange.
-        Poll::Pending => stream.poll_reset(cx).map(|_| None),
+        stream.poll_reset(cx).map(|_| None)
     })
     .await;
     let Some(response) = response else { return };
@@ -51,6 +61,13 @@ pub(super) async fn send(
             stream.send_reset(Reason::INTERNAL_ERROR);
         }
     }
+}
+
+/// Returns the interim response to a client that waits for it before it sends the body (RFC 9110, section 10.1.1).
+fn go_on() -> Response<()> {
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::CONTINUE;
+    response
 }
 
 /// A response whose body is being sent.
