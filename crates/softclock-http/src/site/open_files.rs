@@ -131,6 +131,8 @@ impl OpenFile {
     fn try_open(&self) -> io::Result<File> {
         let (root, path) = self.0.origin.as_ref().ok_or(io::ErrorKind::NotFound)?;
         match root.try_open_file(path) {
+            // The kernel has not cached the name: its error is the same number as one of those for exhaustion.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Err(error),
             Err(error) if is_exhausted(&error) && close_one() => root.try_open_file(path),
             result => result,
         }
@@ -334,6 +336,24 @@ mod tests {
         let file = fs::File::open(path).unwrap();
         file.sync_all().unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    }
+
+    /// The kernel reports a name that it has not cached by the number that also means that memory has run out.
+    #[test]
+    fn an_uncached_name_closes_no_file() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("f"), "f").unwrap();
+        let root = Root::open(directory.path()).unwrap();
+        softclock::Runtime::new().unwrap().block_on(async {
+            let file = root.open_file(Path::new("f")).await.unwrap();
+            let other = OpenFile::new(file.clone(), &root, "f".into());
+            let origin = Some((root.clone(), "never-looked-up".into()));
+            let uncached = OpenFile::with_origin(&file, origin);
+            drop(file);
+            let error = uncached.try_open().map(drop).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+            assert!(is_open(&other));
+        });
     }
 
     #[test]
