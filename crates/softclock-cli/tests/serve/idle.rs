@@ -220,3 +220,23 @@ fn rests_count_for_the_idle_timeout() {
     assert_eq!(slow.response("GET").status, 408);
     assert!(slow.rest().is_empty());
 }
+
+/// Some clients send an empty line after a body (RFC 9112, section 2.2).
+#[test]
+fn an_empty_line_begins_no_request() {
+    let (_directory, server) = served(&["--head-timeout", "0.2"]);
+    let mut client = server.connect();
+    // Each of them could be answered by a 408 in place of the next response.
+    for line in ["\r\n", "\r"] {
+        assert_eq!(client.get("/small").text(), "small");
+        client.send(line.as_bytes());
+        thread::sleep(5 * REST);
+        client.send(&b"\r\n"[line.len()..]);
+    }
+    assert_eq!(client.get("/small").text(), "small");
+    // Nor does it end the wait for the first one.
+    let (_directory, server) = served(&["--first-byte-timeout", "0.2"]);
+    let mut silent = server.connect();
+    silent.send(b"\r\n");
+    assert_eq!(silent.read(&mut [0]).expect("an end"), 0);
+}

@@ -225,13 +225,14 @@ impl<S: Socket> GuardedStream<S> {
             self.end = Some(End::Closed);
             return false;
         }
-        self.heard = true;
         let scanned = self.scanner.scan(bytes);
         let (passed, rest) = bytes.split_at(scanned.passed);
+        let has_begun = !passed.is_empty() || !self.scanner.awaits_request();
+        self.heard |= has_begun;
         // The first byte ends the wait for a request, and only a complete head ends the wait for a head.
         if let Some(slot) = &self.slot
             && let Some((awaits, _)) = self.patience.awaits()
-            && (awaits == Awaits::Request || !passed.is_empty())
+            && (awaits == Awaits::Request && has_begun || !passed.is_empty())
         {
             slot.note(None);
         }
@@ -320,12 +321,14 @@ impl<S: Socket> GuardedStream<S> {
 
     /// Call it when no bytes have arrived. Ready with the reason to end when the time for the current wait is up.
     fn poll_patience(&mut self, cx: &mut Context<'_>, reader: Reader) -> Poll<End> {
+        // An empty line after a request begins no other one (RFC 9112, section 2.2).
+        let awaits_request = self.scanner.awaits_request();
         let (wait, end) = match self.scanner.position() {
             // hyper waits only for a moment; then the connection waits on without it.
-            Position::Between if reader == Reader::Hyper => (Wait::Pause, End::Pause),
-            Position::Between if !self.heard => (Wait::FirstByte, End::Silent),
-            Position::Between | Position::Upgrade => (Wait::Next, End::Silent),
-            Position::Head => (Wait::Head, End::SlowHead),
+            _ if awaits_request && reader == Reader::Hyper => (Wait::Pause, End::Pause),
+            _ if awaits_request && !self.heard => (Wait::FirstByte, End::Silent),
+            Position::Head if !awaits_request => (Wait::Head, End::SlowHead),
+            Position::Between | Position::Head | Position::Upgrade => (Wait::Next, End::Silent),
             // The reader of the body limits this wait: only the reader knows whether it waits for the client.
             Position::Body | Position::Refused => return Poll::Pending,
         };
@@ -419,10 +422,15 @@ impl Withheld {
         true
     }
 
-    /// Returns whether the head that begins in the withheld bytes and continues with `rest` starts with `word`.
+    /// Returns whether the head that begins in the withheld bytes and continues with `rest` starts with `word`, perhaps
+    /// after an empty line.
     fn head_starts_with(&self, rest: &[u8], word: &[u8]) -> bool {
         let head = self.bytes[self.passed..].iter().chain(rest);
-        head.copied().take(word.len()).eq(word.iter().copied())
+        let line_end = match head.clone().take(2).eq(b"\r\n") {
+            true => 2,
+            false => 0,
+        };
+        head.skip(line_end).take(word.len()).eq(word)
     }
 }
 

@@ -72,6 +72,11 @@ impl RequestLine {
         self.bytes
     }
 
+    /// Returns whether nothing or only the empty line, or a part of it, was scanned.
+    pub(super) const fn is_empty(&self) -> bool {
+        matches!(self.part, Part::Start | Part::Empty | Part::AfterEmpty)
+    }
+
     /// Returns the version when the line is complete.
     pub(super) const fn version(&self) -> Version {
         self.version

@@ -206,6 +206,11 @@ impl Scanner {
         }
     }
 
+    /// Returns whether no byte of a request line has arrived since the last request; an empty line may have.
+    pub(crate) const fn awaits_request(&self) -> bool {
+        matches!(self.stage, Stage::Line) && self.line.is_empty()
+    }
+
     /// Returns whether the error is in the framing of a body, whose head was passed on already.
     pub const fn broke_in_body(&self) -> bool {
         matches!(self.stage, Stage::Refused { in_body: true, .. })
