@@ -55,6 +55,23 @@ fn as_many_as_allowed() {
     assert_eq!(upstream.connections(), 3);
 }
 
+/// The connection by which the upstream was found to be reachable takes the request.
+#[test]
+fn a_client_that_waits_to_be_asked_costs_one_connection() {
+    for keep in ["0", "4"] {
+        let upstream = Upstream::saying("ok");
+        let proxy = proxy(&[&upstream.url()], &["--keep", keep]);
+        let mut client = proxy.connect();
+        client.send(
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n",
+        );
+        assert_eq!(client.head().status, 100);
+        client.send(b"up");
+        assert_eq!(client.reply("POST").text(), "ok");
+        assert_eq!(upstream.connections(), 1, "--keep {keep}");
+    }
+}
+
 #[test]
 fn no_longer_than_allowed() {
     let upstream = answering_together(3);

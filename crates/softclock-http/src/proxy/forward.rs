@@ -286,8 +286,10 @@ impl Forwarder {
     ) -> Result<Attempt, Failure> {
         let options = &self.options;
         if upstream.pool.len() == 0 {
+            // Kept for this request, though no connection may be kept after one.
+            let most = options.idle_connections.max(1);
             match upstream.open(options).await {
-                Ok(link) => (upstream.pool).park(link, options.idle_connections, options.idle_time),
+                Ok(link) => (upstream.pool).park(link, most, options.idle_time),
                 Err(failure) => {
                     tracing::info!(%upstream, "{failure}");
                     if failure.is_the_upstream_s() {
