@@ -3,8 +3,6 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
-use std::sync::Mutex;
-use std::thread;
 
 use serde_json::Value;
 
@@ -23,28 +21,87 @@ fn listed() -> Vec<String> {
     text.lines().filter_map(name).collect()
 }
 
-#[test]
-fn every_listed_experiment_runs() {
-    let names = listed();
-    assert!(names.contains(&"soft-timers/check".to_owned()), "{names:?}");
-    // Most of them wait for most of their time.
-    let next = Mutex::new(names.iter());
-    thread::scope(|scope| {
-        for _ in 0..AT_A_TIME {
-            scope.spawn(|| {
-                while let Some(name) = take(&next) {
-                    runs(name);
-                }
-            });
-        }
-    });
+/// A test for each experiment, so that one that fails beside others is run again without all of them.
+macro_rules! experiments {
+    ($($test:ident: $name:literal,)*) => {
+        const NAMES: &[&str] = &[$($name),*];
+
+        $(
+            #[test]
+            fn $test() {
+                runs($name);
+            }
+        )*
+    };
 }
 
-/// Experiments that run at a time.
-const AT_A_TIME: usize = 2;
+experiments! {
+    soft_timers_check: "soft-timers/check",
+    soft_timers_wheel: "soft-timers/wheel",
+    soft_timers_sleep_precision: "soft-timers/sleep-precision",
+    soft_timers_table_1: "soft-timers/table-1",
+    soft_timers_table_2: "soft-timers/table-2",
+    soft_timers_table_3: "soft-timers/table-3",
+    soft_timers_table_4: "soft-timers/table-4",
+    soft_timers_figure_3: "soft-timers/figure-3",
+    soft_timers_table_5: "soft-timers/table-5",
+    soft_timers_table_6: "soft-timers/table-6",
+    soft_timers_table_8: "soft-timers/table-8",
+    soft_timers_table_12: "soft-timers/table-12",
+    soft_timers_table_13: "soft-timers/table-13",
+    event_delivery_figure_6: "event-delivery/figure-6",
+    event_delivery_figure_7: "event-delivery/figure-7",
+    event_delivery_figure_8: "event-delivery/figure-8",
+    event_delivery_figure_9: "event-delivery/figure-9",
+    event_delivery_table_2: "event-delivery/table-2",
+    event_delivery_bench: "event-delivery/bench",
+    event_delivery_wake_one: "event-delivery/wake-one",
+    pspacer_table_1: "pspacer/table-1",
+    pspacer_table_2: "pspacer/table-2",
+    pspacer_table_5: "pspacer/table-5",
+    pspacer_table_6: "pspacer/table-6",
+    pspacer_table_7: "pspacer/table-7",
+    pspacer_table_8: "pspacer/table-8",
+    pspacer_figure_9: "pspacer/figure-9",
+    pspacer_tolerance: "pspacer/tolerance",
+    pspacer_cost: "pspacer/cost",
+    lrp_figure_3: "lrp/figure-3",
+    lrp_figure_4: "lrp/figure-4",
+    lrp_figure_5: "lrp/figure-5",
+    lrp_step: "lrp/step",
+    lrp_table_1_udp: "lrp/table-1-udp",
+    lrp_table_1_tcp: "lrp/table-1-tcp",
+    lrp_table_2: "lrp/table-2",
+    lrp_demultiplexer: "lrp/demultiplexer",
+    tcp_serve: "tcp/serve",
+    tcp_loss: "tcp/loss",
+    tcp_cost: "tcp/cost",
+    clocked_interrupts_table_1: "clocked-interrupts/table-1",
+    clocked_interrupts_latency: "clocked-interrupts/latency",
+    signalling_load: "signalling/load",
+    signalling_livelock: "signalling/livelock",
+    embed_runtimes: "embed/runtimes",
+    embed_media: "embed/media",
+    embed_timers: "embed/timers",
+    embed_quic: "embed/quic",
+    wan_delay: "wan/delay",
+    burst_speed: "burst/speed",
+    serve_head: "serve/head",
+    servers_static: "servers/static",
+    hostile_stalled_streams: "hostile/stalled-streams",
+    hostile_many_fields: "hostile/many-fields",
+    hostile_control_frames: "hostile/control-frames",
+    hostile_frame_floods: "hostile/frame-floods",
+    hostile_slow_clients: "hostile/slow-clients",
+    hostile_metrics: "hostile/metrics",
+    hostile_departed_clients: "hostile/departed-clients",
+    hostile_slow_uploads: "hostile/slow-uploads",
+    hostile_stopped: "hostile/stopped",
+}
 
-fn take<T>(queue: &Mutex<impl Iterator<Item = T>>) -> Option<T> {
-    queue.lock().expect("nothing panics with the lock").next()
+#[test]
+fn every_listed_experiment_has_a_test() {
+    assert_eq!(listed(), NAMES);
 }
 
 /// Runs an experiment, and checks the form of its results.
