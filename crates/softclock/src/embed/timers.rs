@@ -198,6 +198,8 @@ impl<T> LoopTimers<T> {
     /// and a few ns more. Alarm-safe handlers that are due run in this call.
     #[inline]
     pub fn check(&mut self, state: TriggerState) -> Instant {
+        // Not all loops wait.
+        self.clock.resync_if_due(self.timers.last_check());
         let now = self.clock.now();
         self.check_at(state, now);
         now
@@ -433,3 +435,19 @@ const SPIN_CAP: f64 = 0.05;
 
 /// Most events fired by one check, so that many due events do not delay the work of the loop for long.
 const EVENTS_PER_CHECK: u32 = 32;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Without waits as well: the rate of the clock is measured anew from time to time.
+    #[test]
+    fn checks_correct_the_clock() {
+        let mut timers = LoopTimers::<()>::new();
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < Duration::from_millis(25) {
+            timers.check(TriggerState::Application);
+        }
+        assert!(!timers.clock.resync_if_due(timers.timers.last_check()));
+    }
+}
