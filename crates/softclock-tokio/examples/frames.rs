@@ -6,6 +6,7 @@ use softclock_tokio::{Pacing, UdpSocket, interval};
 
 const FRAMES: usize = 50;
 const DATAGRAMS: usize = 10;
+const QUIET: Duration = Duration::from_millis(500); // Some may be lost.
 
 #[tokio::main]
 async fn main() -> std::io::Result<()> {
@@ -13,11 +14,10 @@ async fn main() -> std::io::Result<()> {
     let peer = receiver.local_addr()?;
     let arrivals = tokio::spawn(async move {
         let (mut times, mut buffer) = (Vec::new(), [0; 1500]);
-        while times.len() < FRAMES * DATAGRAMS {
-            receiver.recv(&mut buffer).await?;
+        while let Ok(Ok(_)) = tokio::time::timeout(QUIET, receiver.recv(&mut buffer)).await {
             times.push(Instant::now());
         }
-        std::io::Result::Ok(times)
+        times
     });
 
     // A frame takes 4 of the 5 ms.
@@ -30,7 +30,7 @@ async fn main() -> std::io::Result<()> {
             socket.send_to(&[0; 1200], peer).await?;
         }
     }
-    let times = arrivals.await.expect("no panic")?;
+    let times = arrivals.await.expect("no panic");
     let mut gaps: Vec<_> = times.windows(2).map(|two| two[1] - two[0]).collect();
     gaps.sort_unstable();
     let (count, p50) = (times.len(), gaps[gaps.len() / 2]);

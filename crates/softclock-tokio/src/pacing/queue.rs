@@ -126,15 +126,18 @@ impl<F> Group<F> {
 
 impl<F: PartialEq> Train<F> {
     /// Whether these datagrams can be appended: they have the size and the flow of the train, and it does not end with
-    /// a shorter one.
+    /// a shorter one. A shorter one is appended to several of a size only: a single long datagram may be a probe of the
+    /// path's MTU, and if the interface refuses it, what was sent by the same call is lost, too.
     fn takes(&self, flow: &F, bytes: &[u8], segment_bytes: usize) -> bool {
         let length = self.bytes.len();
-        let is_one = bytes.len() <= segment_bytes;
+        let is_last = bytes.len() <= segment_bytes
+            && bytes.len() < self.segment_bytes
+            && length > self.segment_bytes;
         self.flow == *flow
             && length > 0
             && length.is_multiple_of(self.segment_bytes)
             && !bytes.is_empty()
-            && (segment_bytes == self.segment_bytes || (is_one && bytes.len() < self.segment_bytes))
+            && (segment_bytes == self.segment_bytes || is_last)
             && length + bytes.len() <= MOST_BYTES
     }
 }
@@ -168,8 +171,17 @@ mod tests {
         for (flow, bytes) in [(1, 100), (1, 100), (1, 60), (1, 100), (2, 100), (2, 200)] {
             assert!(queue.push(flow, &vec![0; bytes], bytes));
         }
-        assert_eq!(queue.len(), 6);
-        let expected = [(1, 260, 100), (1, 100, 100), (2, 100, 100), (2, 200, 200)];
+        assert!(queue.push(3, &[0; 200], 200) && queue.push(3, &[0; 100], 100));
+        assert_eq!(queue.len(), 8);
+        let expected = [
+            (1, 260, 100),
+            (1, 100, 100),
+            (2, 100, 100),
+            (2, 200, 200),
+            // Perhaps a probe of the MTU.
+            (3, 200, 200),
+            (3, 100, 100),
+        ];
         assert_eq!(all(&mut queue, 9), expected);
         assert_eq!(queue.len(), 0);
     }
