@@ -155,6 +155,9 @@ impl AsyncUdpSocket for PacedSocket {
             own: self.socket.own.clone().create_io_poller(),
             socket: self,
             connection: None,
+            is_new: true,
+            is_waiting: false,
+            candidate: None,
         })
     }
 
@@ -239,6 +242,12 @@ struct Poller {
     /// Waits for room in the socket itself.
     own: Pin<Box<dyn UdpPoller>>,
     connection: Option<Connection>,
+    /// Whether nothing has been sent yet.
+    is_new: bool,
+    /// Whether quinn keeps what it has made until there is room.
+    is_waiting: bool,
+    /// What another controller than the connection's has learnt that was the last to make datagrams.
+    candidate: Option<Arc<Learnt>>,
 }
 
 /// The sender of a connection, and what its congestion controller has learnt.
@@ -255,16 +264,23 @@ struct Connection {
 impl UdpPoller for Poller {
     fn poll_writable(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        let (limits, timing) = match &this.socket.rate {
+        let room = this.poll_room(cx);
+        this.is_waiting = room.is_pending();
+        room
+    }
+}
+
+impl Poller {
+    fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let sending = take_sending();
+        let (limits, timing) = match &self.socket.rate {
             RateSource::Stated(sender) => {
-                // Not for another connection on this thread.
-                drop(take_sending());
                 return sender.poll_room(cx, MOST_SEGMENTS).map(Ok);
             }
-            RateSource::Window { limits, timing } => (*limits, timing),
+            RateSource::Window { limits, timing } => (*limits, timing.clone()),
         };
-        if let Some(sending) = take_sending() {
-            let known = this.connection.take();
+        if let Some(sending) = sending.filter(|sending| self.is_own(&sending.learnt)) {
+            let known = self.connection.take();
             let same = known.filter(|known| Arc::ptr_eq(&known.learnt, &sending.learnt));
             let mut connection = same.unwrap_or_else(|| {
                 if limits.burst < TRAIN {
@@ -272,7 +288,7 @@ impl UdpPoller for Poller {
                 }
                 let socket = Socket {
                     learnt: Some(sending.learnt.clone()),
-                    ..this.socket.socket.clone()
+                    ..self.socket.socket.clone()
                 };
                 Connection {
                     sender: timing.sender(&socket, None, limits),
@@ -282,12 +298,12 @@ impl UdpPoller for Poller {
                 }
             });
             connection.made = Some(sending.made);
-            this.connection = Some(connection);
+            self.connection = Some(connection);
         }
-        let Some(connection) = &mut this.connection else {
+        let Some(connection) = &mut self.connection else {
             // The connection's congestion controller is not observed.
             NEXT.set(None);
-            return this.own.as_mut().poll_writable(cx);
+            return self.own.as_mut().poll_writable(cx);
         };
         connection.update(limits);
         ready!(connection.sender.poll_room(cx, MOST_SEGMENTS));
@@ -296,6 +312,25 @@ impl UdpPoller for Poller {
             made: connection.made.take(),
         }));
         Poll::Ready(Ok(()))
+    }
+
+    /// Whether the datagrams that a controller has made last on this thread are those of this connection. Not all
+    /// datagrams pass the controller, such as probes of the MTU, and before them another connection of the thread, with
+    /// a socket of its own, may have made some. So another controller, such as that of a new path, has to be the last
+    /// one twice.
+    fn is_own(&mut self, learnt: &Arc<Learnt>) -> bool {
+        if self.is_waiting {
+            return false;
+        }
+        let is_same = |other: &Arc<Learnt>| Arc::ptr_eq(other, learnt);
+        let is_known = match &self.connection {
+            Some(connection) => is_same(&connection.learnt),
+            None => self.is_new,
+        };
+        let is_own = is_known || self.candidate.as_ref().is_some_and(is_same);
+        self.is_new = false;
+        self.candidate = (!is_own).then(|| learnt.clone());
+        is_own
     }
 }
 

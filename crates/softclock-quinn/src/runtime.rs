@@ -4,10 +4,12 @@
 //! - `registration`: the runtime's registration of it, which is given back with the socket or the runtime.
 //! - `timer`: soft timers for quinn.
 //! - `send_timer`: those of paced sockets.
+//! - `tasks`: tasks that are started outside of the runtime.
 
 mod registration;
 mod send_timer;
 mod socket;
+mod tasks;
 mod timer;
 
 use std::future::Future;
@@ -19,9 +21,10 @@ use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use quinn::{AsyncTimer, AsyncUdpSocket, Runtime};
-use softclock::{FireWindow, PostError, Remote, Sleep};
+use softclock::{FireWindow, Sleep};
 
 pub(crate) use send_timer::LoopTimer;
+use tasks::Tasks;
 
 /// Runs quinn on a softclock runtime.
 ///
@@ -55,13 +58,12 @@ pub(crate) use send_timer::LoopTimer;
 /// # }
 /// ```
 ///
-/// # Panics
-/// Calls of quinn that start a task, which are those that create endpoints and connections, panic on the runtime's
-/// thread outside `block_on`, and on another thread while 1024 tasks wait to be taken over. After the end of the
-/// runtime, tasks are dropped, and connections end with an error.
+/// # Connections outside of the runtime
+/// The tasks of connections that other threads open, or this one outside `block_on`, begin when the runtime takes its next
+/// turn. After the end of the runtime tasks are dropped, and connections end with an error.
 #[derive(Debug)]
 pub struct SoftclockRuntime {
-    remote: Remote,
+    tasks: Tasks,
     thread: ThreadId,
 }
 
@@ -69,7 +71,7 @@ impl SoftclockRuntime {
     /// Creates a handle for quinn to `runtime`. Call it on the runtime's thread.
     pub fn new(runtime: &softclock::Runtime) -> Self {
         Self {
-            remote: runtime.remote(),
+            tasks: Tasks::of(runtime),
             thread: thread::current().id(),
         }
     }
@@ -93,14 +95,9 @@ impl Runtime for SoftclockRuntime {
     }
 
     fn spawn(&self, future: Pin<Box<dyn Future<Output = ()> + Send>>) {
-        if thread::current().id() == self.thread {
-            drop(softclock::spawn_local(future));
-            return;
-        }
-        match self.remote.post(|| drop(softclock::spawn_local(future))) {
-            // The runtime has ended, and its tasks with it.
-            Ok(()) | Err(PostError::Closed(_)) => {}
-            Err(error) => panic!("cannot start a task of quinn: {error}"),
+        match thread::current().id() == self.thread && softclock::try_remote().is_some() {
+            true => drop(softclock::spawn_local(future)),
+            false => self.tasks.push(future),
         }
     }
 

@@ -153,6 +153,42 @@ fn a_socket_is_closed_though_the_mailbox_is_full() {
     });
 }
 
+/// An endpoint goes on though a thread opens connections while the runtime's mailbox is full.
+#[test]
+fn connections_begin_though_the_mailbox_is_full() {
+    const CONNECTIONS: usize = 20;
+    let runtime = softclock::Runtime::new().unwrap();
+    let quinn = Arc::new(SoftclockRuntime::new(&runtime));
+    let (server_config, client_config) = configs(cubic());
+    let remote = runtime.remote();
+    runtime.block_on(async {
+        let server = endpoint(&quinn, Some(server_config));
+        let address = server.local_addr().unwrap();
+        let serving = softclock::spawn_local(serve(server.clone(), spawn));
+        let client = endpoint(&quinn, None);
+        let connecting = client.connect_with(client_config.clone(), address, NAME);
+        let first = connecting.unwrap().await.unwrap();
+        let other = client.clone();
+        // No turn of the runtime passes meanwhile.
+        let opening = thread::spawn(move || {
+            while remote.post(|| {}).is_ok() {}
+            let connect = || other.connect_with(client_config.clone(), address, NAME);
+            Vec::from_iter((0..CONNECTIONS).map(|_| connect().unwrap()))
+        });
+        let opened = opening.join().unwrap();
+        fetch(&first, 1000).await;
+        for connecting in opened {
+            let connection = connecting.await.unwrap();
+            fetch(&connection, 1).await;
+            connection.close(0_u32.into(), b"done");
+        }
+        first.close(0_u32.into(), b"done");
+        client.wait_idle().await;
+        server.close(0_u32.into(), b"");
+        serving.await;
+    });
+}
+
 #[test]
 fn an_endpoint_belongs_to_the_thread_of_the_runtime() {
     let runtime = softclock::Runtime::new().unwrap();

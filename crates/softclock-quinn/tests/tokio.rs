@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
-use quinn::congestion::CubicConfig;
+use quinn::congestion::{ControllerFactory, CubicConfig};
 use quinn::udp::Transmit;
 use quinn::{
     AsyncUdpSocket, ConnectionError, Endpoint, EndpointConfig, PathStats, ServerConfig,
@@ -168,6 +168,38 @@ async fn a_connection_that_is_not_observed_waits_for_the_socket() {
         .await
         .unwrap();
     socket.try_send(&transmit).unwrap();
+}
+
+/// Another connection of the thread, whose socket is not paced, does not lend its queue to one that waits.
+#[tokio::test]
+async fn a_connection_that_waits_keeps_its_queue() {
+    let socket = paced_by_window(bind(), &TokioRuntime, Limits::default()).unwrap();
+    let mut poller = socket.clone().create_io_poller();
+    let transmit = Transmit {
+        destination: socket.local_addr().unwrap(),
+        ecn: None,
+        contents: &[0; 1200],
+        segment_size: None,
+        src_ip: None,
+    };
+    let controller = || observed(CubicConfig::default()).build(Instant::now(), 1200);
+    let (mut own, mut other) = (controller(), controller());
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut sent = 0;
+    loop {
+        own.on_sent(Instant::now(), 1200, sent);
+        // tokio has not yet asked the kernel, so nothing leaves.
+        if poller.as_mut().poll_writable(&mut cx).is_pending() {
+            break;
+        }
+        socket.try_send(&transmit).unwrap();
+        sent += 1;
+        assert!(sent < 1000, "the queue has no end");
+    }
+    for number in 0..3 {
+        other.on_sent(Instant::now(), 1200, number);
+        assert!(poller.as_mut().poll_writable(&mut cx).is_pending());
+    }
 }
 
 #[tokio::test]
