@@ -21,7 +21,7 @@ int main(void)
 		struct epoll_event events[2] = { 0 };
 		int64_t limit = softclock_wake_limit(wake, softclock_before_wait(timers));
 		epoll_wait(epoll, events, 2, softclock_timeout_ms(limit));
-		softclock_after_wait(timers, events[0].data.u32 || events[1].data.u32);
+		if (softclock_after_wait(timers, events[0].data.u32 || events[1].data.u32)) return 1;
 		for (softclock_event due; softclock_next(timers, &due) == 1;) {
 			send(pair[0], due.data, 4, 0);
 			softclock_schedule(timers, due.due_ns + PERIOD_NS, 0, due.data, NULL);

@@ -29,8 +29,8 @@ int main(void)
 	softclock_schedule_after(timers, PERIOD_NS, 0, "tick", NULL);
 	for (; received < 1000; found = 0) {
 		int64_t limit = softclock_wake_limit(wake, softclock_before_wait(timers));
-		uv_run(uv_default_loop(), limit ? UV_RUN_ONCE : UV_RUN_NOWAIT);
-		softclock_after_wait(timers, found);
+		uv_run(uv_default_loop(), limit > 0 ? UV_RUN_ONCE : UV_RUN_NOWAIT);
+		if (softclock_after_wait(timers, found)) return 1;
 		for (softclock_event due; softclock_next(timers, &due) == 1; send(pair[0], due.data, 4, 0))
 			softclock_schedule(timers, due.due_ns + PERIOD_NS, 0, due.data, NULL);
 	}

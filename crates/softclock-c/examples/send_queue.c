@@ -23,14 +23,15 @@ int main(void)
 		softclock_schedule(timers, due, 0, queue, NULL);
 		do { /* here a loop would wait for its descriptors, too */
 			int64_t limit = softclock_before_wait(timers);
+			if (limit < 0) return 1;
 			nanosleep(&(struct timespec){ limit / 1000000000, limit % 1000000000 }, NULL);
 			softclock_after_wait(timers, 0);
 		} while (softclock_next(timers, &event) == 0);
 		softclock_send_queue_send_due(event.data, softclock_now(timers));
+		while (recv(pair[1], message, sizeof message, MSG_DONTWAIT) > 0)
+			received++;
 	}
 	unsigned took_us = (softclock_now(timers) - start) / 1000;
-	while (recv(pair[1], message, sizeof message, MSG_DONTWAIT) > 0)
-		received++;
 	printf("%d datagrams in %u us\n", received, took_us);
 	return softclock_send_queue_free(queue) || softclock_timers_free(timers);
 }

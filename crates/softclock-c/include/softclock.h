@@ -236,7 +236,8 @@ int softclock_after_wait(struct softclock_timers *timers, int found);
 
 /**
  * Converts the limit of a wait for epoll_wait() and poll(): milliseconds, rounded up, or -1 for no limit. Events are
- * up to 1 ms late with these, unless a softclock_wake ends the wait.
+ * up to 1 ms late with these, unless a softclock_wake ends the wait. An error instead of a limit is converted to 0: the
+ * wait ends at once, and softclock_after_wait() returns the error.
  */
 int softclock_timeout_ms(int64_t wait_ns);
 

@@ -266,12 +266,13 @@ pub unsafe extern "C" fn softclock_after_wait(
 }
 
 /// Converts the limit of a wait for epoll_wait() and poll(): milliseconds, rounded up, or -1 for no limit. Events are
-/// up to 1 ms late with these, unless a softclock_wake ends the wait.
+/// up to 1 ms late with these, unless a softclock_wake ends the wait. An error instead of a limit is converted to 0: the
+/// wait ends at once, and softclock_after_wait() returns the error.
 #[unsafe(no_mangle)]
 pub extern "C" fn softclock_timeout_ms(wait_ns: i64) -> c_int {
     match u64::try_from(wait_ns) {
-        // Errors pass through.
-        Err(_) => c_int::try_from(wait_ns).unwrap_or(-libc::EINVAL),
+        // As a negative timeout it would be none at all.
+        Err(_) => 0,
         Ok(_) if wait_ns == SOFTCLOCK_NO_LIMIT => -1,
         Ok(ns) => softclock::embed::timeout_ms(Some(Duration::from_nanos(ns))),
     }

@@ -92,7 +92,7 @@ static void wakes(void)
 {
 	softclock_wake *wake;
 	assert(softclock_timeout_ms(0) == 0 && softclock_timeout_ms(1) == 1 && softclock_timeout_ms(1000001) == 2);
-	assert(softclock_timeout_ms(SOFTCLOCK_NO_LIMIT) == -1 && softclock_timeout_ms(-EPERM) == -EPERM);
+	assert(softclock_timeout_ms(SOFTCLOCK_NO_LIMIT) == -1 && softclock_timeout_ms(-EPERM) == 0);
 	assert(softclock_wake_new(NULL) == -EINVAL);
 	assert(softclock_wake_fd(NULL) == -EINVAL);
 	assert(softclock_wake_new(&wake) == 0 && softclock_wake_fd(wake) >= 0);
