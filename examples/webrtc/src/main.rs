@@ -90,8 +90,12 @@ impl Peer {
         let mut buffer = [0; 2000];
         let mut is_connected = false;
         let mut frame_due = softclock::now();
+        let connected_by = softclock::now() + 10 * QUIET;
         let mut late = Vec::new();
         loop {
+            if !is_connected && softclock::now() >= connected_by {
+                return Err("the peers do not connect".into());
+            }
             let timer = self.drain(&socket, |event| {
                 if matches!(event, Event::Connected) {
                     is_connected = true;
