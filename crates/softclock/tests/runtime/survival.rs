@@ -101,8 +101,10 @@ fn timers_change_outside_of_the_runtime() {
     runtime.block_on(async { softclock::sleep(5 * MS).await });
     assert_eq!(fired.get(), 1);
 
-    let far = runtime.block_on(async { softclock::sleep(Duration::MAX) });
-    let shared: Rc<RefCell<Sleep>> = Rc::new(RefCell::new(far));
+    let shared: Rc<RefCell<Sleep>> = runtime.block_on(async {
+        let far = softclock::sleep(Duration::MAX);
+        Rc::new(RefCell::new(far))
+    });
     let slept = shared.clone();
     let sleeper = runtime.spawn_local(async move {
         std::future::poll_fn(|cx| {
@@ -123,7 +125,7 @@ fn timers_change_outside_of_the_runtime() {
         let mut sleep = Box::pin(softclock::sleep(LIMIT));
         let polled = sleep.as_mut().poll(&mut Context::from_waker(&waker));
         assert!(polled.is_pending());
-        sleep
+        RefCell::new(sleep)
     });
     assert_eq!(Arc::strong_count(&counted), 3);
     drop(dropped);
