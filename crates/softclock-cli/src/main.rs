@@ -19,6 +19,7 @@ mod notify;
 mod options;
 mod pace;
 mod serve;
+mod summary;
 mod top;
 mod values;
 mod wan;

@@ -13,7 +13,7 @@ mod cut_off;
 mod error;
 mod report;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -29,6 +29,7 @@ use softclock_linux::priority::set_realtime_priority;
 
 use crate::demo::screen::Drawing;
 use crate::options::signalling;
+use crate::summary;
 use crate::values::{format_time, percent, seconds, time, whole};
 pub(crate) use error::{BridgeError, port_error};
 use report::{Directed, Report};
@@ -252,10 +253,7 @@ impl<D: Discipline> Bridge<D> {
                 eprintln!("softclock: {line}");
             }
         }
-        let result = self.watch(or(carried, stopped), options).await;
-        // Ignore the error: a closed standard output is not a failure of the bridge.
-        let _ = io::stdout().flush();
-        result
+        self.watch(or(carried, stopped), options).await
     }
 
     /// Draws the state every second until the bridge ends, then prints the summary.
@@ -267,7 +265,7 @@ impl<D: Discipline> Bridge<D> {
         let mut ended = pin!(ended);
         let begun = softclock::now();
         let on_screen = !options.quiet && !options.json && io::stdout().is_terminal();
-        let mut drawing = on_screen.then(Drawing::begin);
+        let mut drawing = on_screen.then(Drawing::begin).flatten();
         let mut previous = self.report(Duration::ZERO);
         let all = options.duration.unwrap_or(Duration::MAX);
         loop {
@@ -324,7 +322,8 @@ fn show_summary(report: &Report, options: &BridgeOptions, on_screen: bool) {
         false => report.summary().join("\n") + "\n",
     };
     let between = if on_screen { "\n" } else { "" };
-    let _ = write!(io::stdout(), "{between}{text}");
+    // Ignore the error: a closed standard output is not a failure of the bridge.
+    let _ = summary::print(&format!("{between}{text}"));
 }
 
 /// Interval between drawings, and between checks that the links still exist.

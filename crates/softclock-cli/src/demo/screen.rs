@@ -1,9 +1,10 @@
 //! Output to the terminal: a picture drawn over the previous one, or plain lines.
 
-use std::io::{self, IsTerminal, StdoutLock, Write};
+use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
 use rustix::termios::{Winsize, tcgetwinsize};
+use softclock_linux::output::Output;
 
 use super::picture::{self, HEIGHT, WIDTH};
 use super::tally::Tally;
@@ -18,11 +19,8 @@ pub(super) enum Screen {
 impl Screen {
     /// Draws if standard output is a terminal that is large enough and supports it, unless `plain` is set.
     pub(super) fn new(plain: bool) -> Self {
-        if !plain && can_draw() {
-            Self::Drawn(Drawing::begin())
-        } else {
-            Self::Plain(None)
-        }
+        let drawing = (!plain && can_draw()).then(Drawing::begin);
+        drawing.flatten().map_or(Self::Plain(None), Self::Drawn)
     }
 
     /// Shows the results so far, after `shown` of `all` the time.
@@ -56,19 +54,34 @@ impl Screen {
 }
 
 /// A picture that is drawn over the previous one, with the cursor hidden until it is dropped.
+///
+/// Drawing does not wait for the terminal, which may be stopped (Ctrl-S) or behind a slow connection.
 pub(crate) struct Drawing {
+    out: Output,
+    /// The rest of a picture for which the terminal had no room.
+    rest: Vec<u8>,
     /// Lines above the cursor that belong to the picture.
     drawn: usize,
 }
 
 impl Drawing {
-    pub(crate) fn begin() -> Self {
-        let drawing = Self { drawn: 0 };
-        let _ = emit(&mut io::stdout().lock(), HIDE_CURSOR);
-        drawing
+    /// Begins to draw on standard output; `None` if that cannot be used.
+    pub(crate) fn begin() -> Option<Self> {
+        let mut drawing = Self {
+            out: Output::stdout().ok()?,
+            rest: HIDE_CURSOR.into(),
+            drawn: 0,
+        };
+        let _ = drawing.flush(Duration::ZERO);
+        Some(drawing)
     }
 
+    /// Draws a picture of these lines, or nothing if the terminal has not taken all of an earlier one.
     pub(crate) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
+        self.flush(Duration::ZERO)?;
+        if !self.rest.is_empty() {
+            return Ok(());
+        }
         let mut frame = String::new();
         if self.drawn > 0 {
             frame += &format!("\x1b[{}A", self.drawn);
@@ -77,20 +90,23 @@ impl Drawing {
             frame += &format!("\r{line}{CLEAR_TO_END}\n");
         }
         self.drawn = lines.len();
-        emit(&mut io::stdout().lock(), &frame)
+        self.rest = frame.into_bytes();
+        self.flush(Duration::ZERO)
+    }
+
+    /// Writes what the terminal takes within `limit`, and keeps the rest.
+    fn flush(&mut self, limit: Duration) -> io::Result<()> {
+        let written = self.out.write_within(&self.rest, limit)?;
+        self.rest.drain(..written);
+        Ok(())
     }
 }
 
 impl Drop for Drawing {
     fn drop(&mut self) {
-        let _ = emit(&mut io::stdout().lock(), SHOW_CURSOR);
+        self.rest.extend_from_slice(SHOW_CURSOR.as_bytes());
+        let _ = self.flush(END_LIMIT);
     }
-}
-
-/// Writes all of `text` at once, so that a terminal does not show half a picture.
-fn emit(out: &mut StdoutLock<'_>, text: &str) -> io::Result<()> {
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }
 
 fn can_draw() -> bool {
@@ -107,6 +123,9 @@ fn can_draw() -> bool {
 const HIDE_CURSOR: &str = "\x1b[?25l";
 const SHOW_CURSOR: &str = "\x1b[?25h";
 const CLEAR_TO_END: &str = "\x1b[K";
+
+/// Time limit for the end of a drawing if the terminal takes no output.
+const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// Seconds between two lines.
 const PLAIN_PAUSE_S: u64 = 2;

@@ -11,7 +11,7 @@ mod metrics;
 mod report;
 
 use std::cell::Cell;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -27,6 +27,7 @@ use softclock_http::{DEFAULT_SOCKET_MODE, ListenAddress, MetricsEndpoint, Place}
 
 use crate::demo::screen::Drawing;
 use crate::options::{Pcap, StackArgs};
+use crate::summary;
 use crate::values::{seconds, url, whole};
 use error::EchoError;
 use report::{Report, Served};
@@ -297,7 +298,7 @@ impl Server {
         let mut ended = pin!(ended);
         let begun = softclock::now();
         let on_screen = !options.quiet && !options.json && io::stdout().is_terminal();
-        let mut drawing = on_screen.then(Drawing::begin);
+        let mut drawing = on_screen.then(Drawing::begin).flatten();
         let mut previous = self.report(Duration::ZERO);
         // An idle server that draws nothing has no reason to wake up.
         let pause = if on_screen { FRAME } else { Duration::MAX };
@@ -351,9 +352,8 @@ fn show_summary(report: &Report, options: &EchoOptions) {
         true => format!("{}\n", report.json()),
         false => report.lines(None).join("\n") + "\n",
     };
-    // Ignore errors: a closed standard output is not a failure of the server.
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    // Ignore the error: a closed standard output is not a failure of the server.
+    let _ = summary::print(&text);
 }
 
 /// Interval between drawings.

@@ -231,6 +231,28 @@ fn a_terminal_shows_what_happens() {
     }
 }
 
+/// Ctrl-S stops the terminal. The bridge carries on, and a signal ends it.
+#[test]
+fn a_stopped_terminal_does_not_stop_the_bridge() {
+    softclock_testing::require!("script");
+    let lab = lab!();
+    let script = lab.command(Place::Middle, "script");
+    let arguments = "pace veA veB --class 'rate 100mbit' --duration 300";
+    let mut terminal = Terminal::start(script, arguments, &[]);
+    terminal.wait_for("A\rveA -> veB");
+    terminal.press(b"\x13");
+    // The next pictures find a terminal that takes none.
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(ping(&lab, "10.77.0.2", 5).numbers.len(), 5);
+    let program = Pid::from_raw(terminal.program().cast_signed()).expect("a process");
+    kill_process(program, Signal::TERM).expect("our own child");
+    let killed = Instant::now();
+    while !terminal.has_ended() {
+        assert!(killed.elapsed() < Duration::from_secs(60), "it does not end");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
 /// The kernel undoes everything when the process ends, however it ends.
 #[test]
 fn a_killed_bridge_leaves_links_as_they_were() {

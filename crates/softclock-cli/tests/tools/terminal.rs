@@ -55,6 +55,22 @@ impl Terminal {
         keyboard.flush().expect("a pipe");
     }
 
+    /// The process ID of the program.
+    #[allow(dead_code, reason = "only some of the tests that share this file send signals")]
+    pub(crate) fn program(&self) -> u32 {
+        let script = self.child.id();
+        let children = format!("/proc/{script}/task/{script}/children");
+        let children = std::fs::read_to_string(children).expect("a running script");
+        children.trim().parse().expect("one child")
+    }
+
+    /// Whether the program has ended.
+    #[allow(dead_code, reason = "only some of the tests that share this file need it")]
+    pub(crate) fn has_ended(&mut self) -> bool {
+        let status = self.child.try_wait();
+        status.expect("our own child").is_some()
+    }
+
     /// All output until the end, and the exit status.
     pub(crate) fn end(mut self) -> (String, ExitStatus) {
         let mut bytes = Vec::new();
