@@ -13,7 +13,7 @@ mod cut_off;
 mod error;
 mod report;
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use softclock_link::{Direction, Discipline, MechanismChoice, Opened, Port, PortS
 use softclock_linux::link::Link;
 use softclock_linux::priority::set_realtime_priority;
 
-use crate::demo::screen::Drawing;
+use crate::demo::screen::{Drawing, is_drawable};
 use crate::options::signalling;
 use crate::summary;
 use crate::values::{format_time, percent, seconds, time, whole};
@@ -264,7 +264,7 @@ impl<D: Discipline> Bridge<D> {
     ) -> Result<(), BridgeError> {
         let mut ended = pin!(ended);
         let begun = softclock::now();
-        let on_screen = !options.quiet && !options.json && io::stdout().is_terminal();
+        let on_screen = !options.quiet && !options.json && is_drawable();
         let mut drawing = on_screen.then(Drawing::begin).flatten();
         let mut previous = self.report(Duration::ZERO);
         let all = options.duration.unwrap_or(Duration::MAX);

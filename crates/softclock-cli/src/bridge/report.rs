@@ -92,7 +92,7 @@ impl Directed {
     /// Formats the header of the table.
     fn head(&self, queue: &str) -> String {
         format!(
-            "{:<28} {:>12} {:>14} {:>10} {queue:>16}",
+            "{:<26} {:>11} {:>14} {:>10} {queue:>15}",
             format!("{} -> {}", self.report.from, self.report.to),
             "packets",
             "bytes",
@@ -163,7 +163,7 @@ impl Directed {
 fn line(row: &Row, bits_per_second: Option<f64>, (packets, bytes): (usize, u64)) -> String {
     let rate = bits_per_second.map_or("-".into(), |bits| format!("{:.3}", bits / 1e6));
     format!(
-        "  {:<26} {:>12} {:>14} {rate:>10} {packets:>7} / {:>6}",
+        "  {:<24} {:>11} {:>14} {rate:>10} {packets:>6} / {:>6}",
         format!("{} {}", row.name, row.rule),
         row.sent_packets,
         row.sent_bytes,
@@ -256,6 +256,16 @@ mod tests {
             whole.contains(" 32.000 ") && whole.contains(" 3 /   4 KB"),
             "{whole}"
         );
+    }
+
+    /// A line that a terminal wraps could not be drawn over.
+    #[test]
+    fn tables_fit_into_80_columns() {
+        let (first, second) = (report(1, 1_000_000), report(3, 20_000_000_000));
+        for line in second.lines(&first).iter().chain(&second.summary()) {
+            assert!(line.chars().count() <= 80, "{line}");
+        }
+        assert!(second.lines(&first)[0].ends_with(" queue"));
     }
 
     #[test]

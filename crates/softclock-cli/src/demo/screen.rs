@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use rustix::termios::{Winsize, tcgetwinsize};
+use rustix::termios::tcgetwinsize;
 use softclock_linux::output::Output;
 
 use super::picture::{self, HEIGHT, WIDTH};
@@ -76,7 +76,8 @@ impl Drawing {
         Some(drawing)
     }
 
-    /// Draws a picture of these lines, or nothing if the terminal has not taken all of an earlier one.
+    /// Draws a picture of these lines, or nothing if the terminal has not taken all of an earlier one. Leaves out what
+    /// exceeds the size of the terminal, since wrapped or scrolled lines could not be drawn over.
     pub(crate) fn draw(&mut self, lines: &[String]) -> io::Result<()> {
         self.flush(Duration::ZERO)?;
         if !self.rest.is_empty() {
@@ -86,8 +87,10 @@ impl Drawing {
         if self.drawn > 0 {
             frame += &format!("\x1b[{}A", self.drawn);
         }
+        let (rows, columns) = size();
+        let lines = &lines[..lines.len().min(rows - 1)];
         for line in lines {
-            frame += &format!("\r{line}{CLEAR_TO_END}\n");
+            frame += &format!("\r{}\n", fitted(line, columns));
         }
         self.drawn = lines.len();
         self.rest = frame.into_bytes();
@@ -109,15 +112,39 @@ impl Drop for Drawing {
     }
 }
 
+/// Whether standard output is a terminal that supports drawing.
+pub(crate) fn is_drawable() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+    io::stdout().is_terminal() && !is_dumb
+}
+
+/// Whether the pictures of the demo can be drawn.
 fn can_draw() -> bool {
-    let stdout = io::stdout();
-    let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
-    let roomy = |size: Winsize| {
-        let (rows, columns) = (usize::from(size.ws_row), usize::from(size.ws_col));
-        // A terminal of unknown size is assumed to be large enough.
-        (rows == 0 || rows > HEIGHT) && (columns == 0 || columns >= WIDTH)
+    let (rows, columns) = size();
+    is_drawable() && rows > HEIGHT && columns >= WIDTH
+}
+
+/// Rows and columns of the terminal. One of unknown size is assumed to be large enough.
+fn size() -> (usize, usize) {
+    let known = |count: u16| match count {
+        0 => usize::MAX,
+        count => count.into(),
     };
-    stdout.is_terminal() && !dumb && tcgetwinsize(&stdout).is_ok_and(roomy)
+    let size = tcgetwinsize(io::stdout());
+    size.map_or((usize::MAX, usize::MAX), |size| {
+        (known(size.ws_row), known(size.ws_col))
+    })
+}
+
+/// Cuts a line to the width of the terminal. A line of exactly this width needs no clearing of the rest, which would
+/// erase its last character.
+fn fitted(line: &str, columns: usize) -> String {
+    let end = line.char_indices().nth(columns);
+    let cut = &line[..end.map_or(line.len(), |(end, _)| end)];
+    match cut.chars().count() < columns {
+        true => format!("{cut}{CLEAR_TO_END}"),
+        false => cut.to_owned(),
+    }
 }
 
 const HIDE_CURSOR: &str = "\x1b[?25l";
@@ -129,3 +156,16 @@ const END_LIMIT: Duration = Duration::from_secs(1);
 
 /// Seconds between two lines.
 const PLAIN_PAUSE_S: u64 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_cut_to_the_terminal() {
+        assert_eq!(fitted("abc", 4), format!("abc{CLEAR_TO_END}"));
+        assert_eq!(fitted("äbcd", 4), "äbcd");
+        assert_eq!(fitted("äbcde", 4), "äbcd");
+        assert_eq!(fitted("abc", usize::MAX), format!("abc{CLEAR_TO_END}"));
+    }
+}

@@ -11,7 +11,7 @@ mod metrics;
 mod report;
 
 use std::cell::Cell;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ use softclock::net::{RecvBatch, UdpSocket};
 use softclock::signal::{Signal, Signals};
 use softclock_http::{DEFAULT_SOCKET_MODE, ListenAddress, MetricsEndpoint, Place};
 
-use crate::demo::screen::Drawing;
+use crate::demo::screen::{Drawing, is_drawable};
 use crate::options::{Pcap, StackArgs};
 use crate::summary;
 use crate::values::{seconds, url, whole};
@@ -297,7 +297,7 @@ impl Server {
     ) -> Result<(), EchoError> {
         let mut ended = pin!(ended);
         let begun = softclock::now();
-        let on_screen = !options.quiet && !options.json && io::stdout().is_terminal();
+        let on_screen = !options.quiet && !options.json && is_drawable();
         let mut drawing = on_screen.then(Drawing::begin).flatten();
         let mut previous = self.report(Duration::ZERO);
         // An idle server that draws nothing has no reason to wake up.

@@ -231,6 +231,48 @@ fn a_terminal_shows_what_happens() {
     }
 }
 
+/// Lines that the terminal wraps or scrolls away could not be drawn over.
+#[test]
+fn a_picture_fits_the_terminal() {
+    softclock_testing::require!("script", "sh", "stty");
+    let lab = lab!();
+    let drawn = |terminal: &str, classes: usize| {
+        let classes: String = (1..=classes)
+            .map(|port| format!(" --class 'rate 100mbit dport {port}'"))
+            .collect();
+        let command = format!(
+            "stty cols 80 rows 24; TERM={terminal} exec {} pace veA veB --link 10mbit{classes} --duration 2.5",
+            env!("CARGO_BIN_EXE_softclock")
+        );
+        let output = lab
+            .command(Place::Middle, "script")
+            .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+            .output()
+            .expect("nsenter is installed");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}");
+        text
+    };
+    for classes in [1, 40] {
+        let text = drawn("xterm", classes);
+        let (_, pictures) = text.split_once("\x1b[?25l").expect("pictures");
+        let (pictures, _) = pictures.split_once("\x1b[?25h").expect("an end");
+        for line in pictures.split(['\r', '\n']) {
+            let line = line.trim_end_matches("\x1b[K");
+            assert!(line.chars().count() <= 80, "{line:?}");
+        }
+        let moves = pictures
+            .split("\x1b[")
+            .filter_map(|part| part.split_once('A'));
+        let moves: Vec<usize> = moves.filter_map(|(rows, _)| rows.parse().ok()).collect();
+        assert!(
+            !moves.is_empty() && moves.iter().all(|&rows| rows < 24),
+            "{moves:?}"
+        );
+    }
+    assert!(!drawn("dumb", 1).contains('\x1b'));
+}
+
 /// Ctrl-S stops the terminal. The bridge carries on, and a signal ends it.
 #[test]
 fn a_stopped_terminal_does_not_stop_the_bridge() {
@@ -248,7 +290,10 @@ fn a_stopped_terminal_does_not_stop_the_bridge() {
     kill_process(program, Signal::TERM).expect("our own child");
     let killed = Instant::now();
     while !terminal.has_ended() {
-        assert!(killed.elapsed() < Duration::from_secs(60), "it does not end");
+        assert!(
+            killed.elapsed() < Duration::from_secs(60),
+            "it does not end"
+        );
         std::thread::sleep(Duration::from_millis(50));
     }
 }

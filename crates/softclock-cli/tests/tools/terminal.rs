@@ -56,7 +56,10 @@ impl Terminal {
     }
 
     /// The process ID of the program.
-    #[allow(dead_code, reason = "only some of the tests that share this file send signals")]
+    #[allow(
+        dead_code,
+        reason = "only some of the tests that share this file send signals"
+    )]
     pub(crate) fn program(&self) -> u32 {
         let script = self.child.id();
         let children = format!("/proc/{script}/task/{script}/children");
@@ -65,7 +68,10 @@ impl Terminal {
     }
 
     /// Whether the program has ended.
-    #[allow(dead_code, reason = "only some of the tests that share this file need it")]
+    #[allow(
+        dead_code,
+        reason = "only some of the tests that share this file need it"
+    )]
     pub(crate) fn has_ended(&mut self) -> bool {
         let status = self.child.try_wait();
         status.expect("our own child").is_some()
