@@ -11,6 +11,7 @@ use clap::{Args, Command, ValueEnum};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
+use crate::logging;
 use sections::{Part, Section};
 
 /// The options of `softclock generate`.
@@ -42,10 +43,7 @@ pub(crate) fn run(options: &GenerateOptions, definition: Command) -> ExitCode {
     match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!(
-                "softclock: cannot write to {}: {error}",
-                directory.display()
-            );
+            logging::complain(&format!("cannot write to {}: {error}", directory.display()));
             ExitCode::FAILURE
         }
     }

@@ -50,8 +50,23 @@ pub(crate) fn start(level: LogLevel) -> io::Result<Logging> {
 /// Writes to standard error why the program ends or does not start. Waits up to five seconds for a slow reader, as the
 /// reason appears nowhere else.
 pub(crate) fn complain(line: &str) {
-    let line = format!("softclock: {line}\n");
-    let _ = Output::stderr().and_then(|out| out.write_within(line.as_bytes(), COMPLAIN_LIMIT));
+    tell(&format!("softclock: {line}\n"), COMPLAIN_LIMIT);
+}
+
+/// Writes a line about the running program to standard error. Waits up to a tenth of a second for a slow reader, since
+/// the thread may have frames to forward.
+pub(crate) fn note(line: &str) {
+    tell(&format!("softclock: {line}\n"), NOTE_LIMIT);
+}
+
+/// Writes a question to standard error.
+pub(crate) fn ask(question: &str) {
+    tell(&format!("softclock: {question} "), COMPLAIN_LIMIT);
+}
+
+/// Writes to standard error. Ignores errors, which `eprint!` would turn into a panic.
+fn tell(text: &str, limit: Duration) {
+    let _ = Output::stderr().and_then(|out| out.write_within(text.as_bytes(), limit));
 }
 
 impl Logging {
@@ -133,5 +148,6 @@ fn filter(level: LogLevel) -> Targets {
 pub(crate) const NOTICE: &str = "softclock::notice";
 
 const COMPLAIN_LIMIT: Duration = Duration::from_secs(5);
+const NOTE_LIMIT: Duration = Duration::from_millis(100);
 
 const FINISH_LIMIT: Duration = Duration::from_secs(1);

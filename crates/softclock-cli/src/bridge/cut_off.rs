@@ -9,6 +9,7 @@ use softclock_link::PortSpec;
 use softclock_linux::link::Link;
 
 use super::{BridgeError, BridgeOptions};
+use crate::logging;
 
 /// Warns of the addresses and routes that stop working, and asks whether to start. Without a terminal, only `--yes`
 /// agrees.
@@ -37,12 +38,12 @@ pub(super) fn agree(ports: [&PortSpec; 2], options: &BridgeOptions) -> Result<()
     let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
     if options.yes {
         if !options.quiet {
-            eprintln!("softclock: {warning}");
+            logging::note(&warning);
         }
         return Ok(());
     }
     if can_ask {
-        eprint!("softclock: {warning}\nGo on? [y/N] ");
+        logging::ask(&format!("{warning}\nGo on? [y/N]"));
         let mut answer = String::new();
         let _ = io::stdin().lock().read_line(&mut answer);
         return match answer.trim().to_ascii_lowercase().as_str() {

@@ -28,6 +28,7 @@ use softclock_linux::link::Link;
 use softclock_linux::priority::set_realtime_priority;
 
 use crate::demo::screen::{Drawing, is_drawable};
+use crate::logging;
 use crate::options::signalling;
 use crate::summary;
 use crate::values::{format_time, percent, seconds, time, whole};
@@ -216,7 +217,9 @@ fn set_priority(options: &BridgeOptions) {
     if let Err(error) = set_realtime_priority(options.priority)
         && !options.quiet
     {
-        eprintln!("softclock: no real-time priority, so other load delays frames: {error}");
+        logging::note(&format!(
+            "no real-time priority, so other load delays frames: {error}"
+        ));
     }
 }
 
@@ -248,9 +251,9 @@ impl<D: Discipline> Bridge<D> {
         if !options.quiet {
             let there = &self.directions[0];
             let [a, b] = [there.from(), there.to()].map(|port| port.link().name());
-            eprintln!("softclock: between {a} and {b}, by {by}; Ctrl-C ends it");
+            logging::note(&format!("between {a} and {b}, by {by}; Ctrl-C ends it"));
             for line in self.report(Duration::ZERO).settings() {
-                eprintln!("softclock: {line}");
+                logging::note(&line);
             }
         }
         self.watch(or(carried, stopped), options).await

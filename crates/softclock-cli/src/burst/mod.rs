@@ -26,6 +26,7 @@ use softclock_core::Rate;
 use softclock_core::units::parse_size;
 use softclock_wire::packet::Filter;
 
+use crate::logging;
 use crate::values::time;
 use analysis::Stream;
 
@@ -118,13 +119,13 @@ pub(crate) fn run(options: &BurstOptions) -> ExitCode {
     let streams = match analysis::analyse(options) {
         Ok(streams) => streams,
         Err(mistake) => {
-            eprintln!("softclock: {mistake}");
+            logging::complain(&mistake);
             return ExitCode::from(2);
         }
     };
     let mut failed = false;
     for error in streams.iter().flat_map(|stream| &stream.errors) {
-        eprintln!("softclock: {error}");
+        logging::complain(&error.to_string());
         failed = true;
     }
     let is_list = streams.len() > 1;
@@ -158,7 +159,7 @@ pub(crate) fn run(options: &BurstOptions) -> ExitCode {
 fn written(file: &Path, text: &str) -> bool {
     let result = fs::write(file, text);
     if let Err(error) = &result {
-        eprintln!("softclock: cannot write {}: {error}", file.display());
+        logging::complain(&format!("cannot write {}: {error}", file.display()));
     }
     result.is_ok()
 }

@@ -25,6 +25,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use softclock::Runtime;
 use softclock::signal::{Signal, Signals};
 
+use crate::logging;
 use crate::values::whole;
 use screen::Screen;
 use server::Slice;
@@ -66,7 +67,7 @@ pub(crate) fn run(options: &DemoOptions) -> ExitCode {
         Ok(End::Completed) => ExitCode::SUCCESS,
         Ok(End::Interrupted(signal)) => ExitCode::from(128 + signal),
         Err(error) => {
-            eprintln!("softclock: {error}");
+            logging::complain(&error.to_string());
             ExitCode::FAILURE
         }
     }

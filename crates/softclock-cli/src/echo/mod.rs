@@ -26,6 +26,7 @@ use softclock::signal::{Signal, Signals};
 use softclock_http::{DEFAULT_SOCKET_MODE, ListenAddress, MetricsEndpoint, Place};
 
 use crate::demo::screen::{Drawing, is_drawable};
+use crate::logging;
 use crate::options::{Pcap, StackArgs};
 use crate::summary;
 use crate::values::{seconds, url, whole};
@@ -131,7 +132,7 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), EchoError> {
         drop(softclock::spawn_local(async move {
             loop {
                 let change = sharing.host_address_changed().await;
-                eprintln!("softclock: {change}");
+                logging::note(&change.to_string());
             }
         }));
         let server = Rc::new(Server {
@@ -148,7 +149,7 @@ pub(crate) fn run(options: &EchoOptions) -> Result<(), EchoError> {
         if !options.quiet {
             server.greet(options);
             for address in endpoint.local_addresses() {
-                eprintln!("softclock: metrics on {}metrics", url(&address));
+                logging::note(&format!("metrics on {}metrics", url(&address)));
             }
         }
         let stopped = async {
@@ -273,20 +274,21 @@ impl Server {
         let addresses: Vec<_> = addresses.iter().map(Prefix::to_string).collect();
         let addresses = addresses.join(" and ");
         let link = self.stack.link_address();
-        match options.stack.shares_host() {
-            true => eprintln!(
-                "softclock: UDP echo (port 7) and discard (9) at the host's {addresses} on {interface}, by {by}; Ctrl-C \
+        let greeting = match options.stack.shares_host() {
+            true => format!(
+                "UDP echo (port 7) and discard (9) at the host's {addresses} on {interface}, by {by}; Ctrl-C \
                  ends it"
             ),
-            false => eprintln!(
-                "softclock: UDP echo (port 7), discard (9) and ping at {addresses} on {interface}, by {by}; Ctrl-C ends it"
+            false => format!(
+                "UDP echo (port 7), discard (9) and ping at {addresses} on {interface}, by {by}; Ctrl-C ends it"
             ),
-        }
-        eprintln!(
-            "softclock: link address {link}, architecture {}, at most {} packets wait for a service",
+        };
+        logging::note(&greeting);
+        logging::note(&format!(
+            "link address {link}, architecture {}, at most {} packets wait for a service",
             self.stack.architecture().name(),
             options.channel
-        );
+        ));
     }
 
     /// Draws the state every second until the end, then prints the summary.

@@ -9,6 +9,7 @@ use clap::Args;
 use softclock::net::stack::{CaptureEnd, CaptureOptions, Stack};
 
 use super::content::size;
+use crate::logging;
 use crate::values::whole;
 
 /// Options of each command that may have a network stack of its own.
@@ -74,7 +75,9 @@ impl Pcap {
     fn say(&self, end: &CaptureEnd) {
         if !self.has_said.replace(true) {
             let path = self.path.display();
-            eprintln!("softclock: --pcap {path}: {end}; the capture ends, the command goes on");
+            logging::note(&format!(
+                "--pcap {path}: {end}; the capture ends, the command goes on"
+            ));
         }
     }
 }

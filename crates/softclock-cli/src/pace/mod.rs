@@ -8,6 +8,7 @@ use softclock_link::{Class, Pacer, PacerOptions};
 use softclock_linux::link::Link;
 
 use crate::bridge::{self, BridgeError, BridgeOptions, Treatment};
+use crate::logging;
 
 /// The options of `softclock pace`.
 #[derive(Args, Clone, Debug)]
@@ -131,7 +132,7 @@ pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
                 && !options.bridge.is_quiet()
             {
                 let direction = ["A to B", "B to A"][index];
-                eprintln!("{}", over_promise(direction, &classes[index], link, share));
+                logging::note(&over_promise(direction, &classes[index], link, share));
             }
             Treatment {
                 discipline: pacer,
@@ -149,7 +150,7 @@ fn over_promise(direction: &str, classes: &[Class], link: Rate, share: f64) -> S
     let sum = Rate::from_bps(sum).map_or_else(String::new, |sum| sum.to_string());
     let percent = share * 100.0;
     format!(
-        "softclock: the classes from {direction} are promised {sum}, the link has {link}: when all send, they share it in \
+        "the classes from {direction} are promised {sum}, the link has {link}: when all send, they share it in \
          proportion, and a class gets as little as {percent:.3} % of its rate"
     )
 }

@@ -231,6 +231,32 @@ fn a_terminal_shows_what_happens() {
     }
 }
 
+/// A failing standard error costs the messages, not the link.
+#[test]
+fn messages_that_cannot_be_written_are_ignored() {
+    let lab = lab!();
+    let full = std::fs::File::create("/dev/full").expect("a device");
+    let output = lab
+        .command(Place::Middle, env!("CARGO_BIN_EXE_softclock"))
+        .args([
+            "pace",
+            "veA",
+            "veB",
+            "--duration",
+            "0.2",
+            "--json",
+            "--link",
+            "1mbit",
+        ])
+        .args(["--class", "rate 2mbit"])
+        .stderr(full)
+        .output()
+        .expect("nsenter is installed");
+    assert!(output.status.success(), "{}", output.status);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(report["directions"][0]["from"], "veA");
+}
+
 /// Lines that the terminal wraps or scrolls away could not be drawn over.
 #[test]
 fn a_picture_fits_the_terminal() {

@@ -27,6 +27,18 @@ fn it_ends_after_its_duration() {
     assert!(summary["seconds"].as_f64() >= Some(0.05), "{summary}");
 }
 
+/// A failing standard error costs the messages, not the server.
+#[test]
+fn messages_that_cannot_be_written_are_ignored() {
+    let lab = lab!(Carrier::Packet);
+    let full = std::fs::File::create("/dev/full").expect("a device");
+    let mut command = lab.command(&["--duration", "50ms"]);
+    let output = command.stderr(full).output().expect("nsenter is installed");
+    assert!(output.status.success(), "{}", output.status);
+    let summary: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(summary["seconds"].as_f64() >= Some(0.05), "{summary}");
+}
+
 /// Without `--json` the summary is text, and names only the losses that occurred.
 #[test]
 fn the_summary_is_text_without_json() {
