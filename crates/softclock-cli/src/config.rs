@@ -16,7 +16,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches};
 use softclock_http::{InputKind, read_input};
-use toml::de::{DeTable, DeValue};
+use toml::de::{DeInteger, DeTable, DeValue};
 
 use crate::mistake::{mistake, suggestion};
 
@@ -132,7 +132,8 @@ impl<'a> Reader<'a> {
             (ArgAction::SetTrue, DeValue::Boolean(on)) => Ok(vec![flag; usize::from(*on)]),
             (ArgAction::SetTrue, _) => Err(self.at(span, &format!("{key} must be true or false"))),
             (ArgAction::Count, DeValue::Integer(count)) => {
-                let count = count.as_str().parse().ok().filter(|count| *count < 10);
+                let count = self.integer(arg, count, span)?;
+                let count = count.parse().ok().filter(|count| *count < 10);
                 let count = count.ok_or_else(|| {
                     self.at(span, &format!("{key} must be a whole number from 0 to 9"))
                 })?;
@@ -157,7 +158,7 @@ impl<'a> Reader<'a> {
     ) -> Result<String, String> {
         let text = match value {
             DeValue::String(text) => text.to_string(),
-            DeValue::Integer(number) => number.as_str().to_owned(),
+            DeValue::Integer(number) => self.integer(arg, number, span)?.to_owned(),
             DeValue::Float(number) => number.as_str().to_owned(),
             DeValue::Boolean(on) if is_switch(arg) => if *on { "on" } else { "off" }.to_owned(),
             _ => {
@@ -171,6 +172,21 @@ impl<'a> Reader<'a> {
             None if text.starts_with('-') => format!("./{text}"),
             None => text,
         })
+    }
+
+    /// Returns the digits of a number, which must be decimal, or octal for a mode: the arguments have no prefix that
+    /// tells the radix.
+    fn integer<'b>(
+        &self,
+        arg: &Arg,
+        number: &'b DeInteger<'_>,
+        span: &Range<usize>,
+    ) -> Result<&'b str, String> {
+        match number.radix() {
+            10 => Ok(number.as_str()),
+            8 if is_mode(arg) => Ok(number.as_str()),
+            _ => Err(self.at(span, &format!("write {} in decimal", name(arg)))),
+        }
     }
 
     /// Checks one setting by the definition of the flags. Required arguments may be missing here: they may be elsewhere
@@ -216,8 +232,17 @@ fn is_given(given: &ArgMatches, arg: &Arg, command: &clap::Command) -> bool {
 
 /// Whether the flag takes "on" or "off", which TOML writes as true or false.
 fn is_switch(arg: &Arg) -> bool {
+    has_value(arg, "on|off")
+}
+
+/// Whether the flag takes the permissions of a file, which are octal.
+fn is_mode(arg: &Arg) -> bool {
+    has_value(arg, "MODE")
+}
+
+fn has_value(arg: &Arg, value: &str) -> bool {
     let names = arg.get_value_names().unwrap_or_default();
-    names.iter().any(|name| name.as_str() == "on|off")
+    names.iter().any(|name| name.as_str() == value)
 }
 
 /// The name of a flag, or of a positional argument.
@@ -332,6 +357,29 @@ mod tests {
                 "{value}"
             );
         }
+    }
+
+    #[test]
+    fn numbers_are_decimal_and_modes_octal() {
+        for file in [
+            "threads = 0x10",
+            "threads = 0o10",
+            "threads = 0b10",
+            "verbose = 0x2",
+        ] {
+            let error = complete(&format!("# comment\n{file}"), &[]).unwrap_err();
+            let name = file.split(' ').next().unwrap();
+            assert_eq!(error, format!("2: write {name} in decimal"));
+        }
+        for file in [
+            "socket-mode = 0o640",
+            "socket-mode = 640",
+            "socket-mode = \"640\"",
+        ] {
+            let options = complete(file, &[]).unwrap();
+            assert_eq!(options.server.operation.socket_mode, 0o640, "{file}");
+        }
+        assert!(complete("socket-mode = 0x1a0", &[]).is_err());
     }
 
     #[test]
