@@ -117,7 +117,7 @@ pub(crate) fn parse_reading(
 ) -> Result<Command, Shown> {
     let mut arguments: Vec<_> = arguments.into_iter().collect();
     let definition = definition();
-    let given = matches(&definition, &arguments)?;
+    let given = given(&definition, &arguments)?;
     if let Some((name, given)) = given.subcommand()
         && let Ok(Some(file)) = given.try_get_one::<PathBuf>("config")
         && let Some(command) = definition.find_subcommand(name)
@@ -133,6 +133,24 @@ pub(crate) fn parse_reading(
     Ok(Cli::from_arg_matches(&given)
         .map_err(|error| shown(error, &arguments))?
         .command)
+}
+
+/// Parses the command line alone. Options that it lacks may be in the configuration file, if it names one.
+fn given(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatches, Shown> {
+    let error = match definition.clone().try_get_matches_from(arguments) {
+        Ok(given) => return Ok(given),
+        Err(error) => error,
+    };
+    if error.kind() == ErrorKind::MissingRequiredArgument {
+        let lenient = definition.clone().ignore_errors(true);
+        if let Ok(given) = lenient.try_get_matches_from(arguments)
+            && let Some((_, of_command)) = given.subcommand()
+            && let Ok(Some(_)) = of_command.try_get_one::<PathBuf>("config")
+        {
+            return Ok(given);
+        }
+    }
+    Err(shown(error, arguments))
 }
 
 fn matches(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatches, Shown> {

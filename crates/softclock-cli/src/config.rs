@@ -397,6 +397,21 @@ mod tests {
         assert!(!options.quiet && options.log_level.is_some());
     }
 
+    /// The option that a flag needs may be in the file.
+    #[test]
+    fn flags_complete_the_file() {
+        let options = complete("pace = \"2mbit\"", &["--pace-burst", "4mbit"]).unwrap();
+        assert!(options.server.pace.pace_burst.is_some());
+        let options = complete("tls-key = \"k\"", &["--tls-cert", "c"]).unwrap();
+        assert_eq!(options.server.operation.tls_cert, Some("c".into()));
+        let error = complete("threads = 2", &["--pace-burst", "4mbit"]).unwrap_err();
+        assert!(error.contains("--pace <RATE>"), "{error}");
+        let error = complete("threads = 0", &["--pace-burst", "4mbit"]).unwrap_err();
+        assert!(error.starts_with("1: invalid value"), "{error}");
+        let error = serve("threads = 2", &["--pace-burst", "4mbit"]).unwrap_err();
+        assert!(error.contains("no address to listen on"), "{error}");
+    }
+
     #[test]
     fn mistakes_tell_their_line() {
         for (file, line) in [
