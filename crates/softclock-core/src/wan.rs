@@ -1,9 +1,15 @@
 //! A model of a wide-area link: for each packet that arrives, it computes whether and when the packet leaves.
 //!
 //! A packet may be lost at random. Otherwise it waits in the queue of a bottleneck, is sent at the bottleneck's rate,
-//! and travels for the delay plus or minus a uniformly distributed jitter. Packets stay in order: a packet that would
-//! overtake another leaves together with it, unless [`reorder`](WanOptions::reorder) selects it. Packets may also be
-//! duplicated, and one bit may be flipped. The terms are those of Linux's netem (tc-netem(8)).
+//! and travels for the delay plus or minus a random jitter. Packets stay in order, unless
+//! [`reorder`](WanOptions::reorder) selects one. Packets may also be duplicated, and one bit may be flipped. The terms
+//! are those of Linux's netem (tc-netem(8)).
+//!
+//! The deviations of packets that are farther apart than twice the jitter are independent and uniformly distributed.
+//! Otherwise the deviation changes gradually: a new one is drawn after twice the jitter, and those in between are
+//! interpolated. So no packet would overtake another, and the mean travel time is the delay at any packet rate.
+//! Independent deviations of packets that are closer would have to be raised to keep the order, to a mean well above the
+//! delay.
 //!
 //! The same seed and arrivals always give the same result. Each packet draws the same number of random numbers,
 //! whether or not an option is used, so that changing the jitter, for example, does not change which packets are
@@ -24,7 +30,7 @@ use crate::units::Rate;
 pub struct WanOptions {
     /// Travel time of a packet.
     pub delay: Duration,
-    /// Largest deviation of the travel time from `delay`, in either direction.
+    /// Largest deviation of the travel time from `delay`, in either direction; see the [module](self).
     pub jitter: Duration,
     /// Rate of the bottleneck; `None` for no bottleneck.
     pub rate: Option<Rate>,
@@ -119,6 +125,8 @@ pub struct Wan {
     random: SplitMix,
     /// Times at which the packets in the bottleneck will have been sent, earliest first.
     bottleneck: VecDeque<Instant>,
+    /// The deviation of the travel time.
+    deviation: Deviation,
     /// Latest departure of the packets that keep their order.
     latest: Instant,
 }
@@ -130,6 +138,7 @@ impl Wan {
             options,
             random: SplitMix(seed),
             bottleneck: VecDeque::new(),
+            deviation: Deviation::new(options.jitter),
             latest: Instant::ORIGIN,
         }
     }
@@ -148,7 +157,7 @@ impl Wan {
             // A reordered packet skips the delay, and does not hold up those behind it.
             true => sent,
             false => {
-                self.latest = self.latest.max(sent + self.travel_time(jitter));
+                self.latest = self.latest.max(sent + self.travel_time(sent, jitter));
                 self.latest
             }
         };
@@ -187,13 +196,73 @@ impl Wan {
         Some(sent)
     }
 
-    /// Returns a travel time, uniform between delay minus jitter and delay plus jitter, and not below zero.
-    fn travel_time(&self, draw: u64) -> Duration {
+    /// Returns the travel time of a packet, between delay minus jitter and delay plus jitter, and not below zero.
+    fn travel_time(&mut self, sent: Instant, draw: u64) -> Duration {
         let delay = saturating_ns(self.options.delay);
         let jitter = saturating_ns(self.options.jitter);
-        let span = u128::from(jitter) * 2 + 1;
-        let offset = ((u128::from(draw) * span) >> 64) as u64;
+        let offset = self.deviation.offset_ns(sent, draw);
         Duration::from_nanos(delay.saturating_add(offset).saturating_sub(jitter))
+    }
+}
+
+/// The deviation of the travel time over time: straight lines between random values, or a value of its own for a packet
+/// that is far behind the one before it.
+///
+/// A line lasts for twice the jitter, so its slope is at least -1, and no packet overtakes another.
+#[derive(Clone, Debug)]
+struct Deviation {
+    /// Range of the deviation, and length of a line: twice the jitter.
+    span_ns: u64,
+    line: Option<Line>,
+}
+
+/// A line of the deviation. Offsets count from the smallest deviation.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    ends: Instant,
+    /// Offset at the beginning.
+    from_ns: u64,
+    /// Offset at the end.
+    to_ns: u64,
+}
+
+impl Deviation {
+    const fn new(jitter: Duration) -> Self {
+        Self {
+            span_ns: saturating_ns(jitter).saturating_mul(2),
+            line: None,
+        }
+    }
+
+    /// Returns the offset of a packet that the bottleneck has sent at `sent`. Uses `draw` if a line must be drawn.
+    fn offset_ns(&mut self, sent: Instant, draw: u64) -> u64 {
+        let drawn_ns = ((u128::from(draw) * (u128::from(self.span_ns) + 1)) >> 64) as u64;
+        let line = match self.line {
+            Some(line) if sent <= line.ends => line,
+            Some(line) if sent.ns_since(line.ends) <= self.span_ns => Line {
+                ends: line.ends.add_ns(self.span_ns),
+                from_ns: line.to_ns,
+                to_ns: drawn_ns,
+            },
+            _ => Line {
+                ends: sent,
+                from_ns: drawn_ns,
+                to_ns: drawn_ns,
+            },
+        };
+        self.line = Some(line);
+        line.offset_ns(sent, self.span_ns)
+    }
+}
+
+impl Line {
+    /// Returns the offset at a time before the end.
+    fn offset_ns(self, at: Instant, span_ns: u64) -> u64 {
+        let left = i128::from(self.ends.ns_since(at).min(span_ns));
+        let change = i128::from(self.from_ns) - i128::from(self.to_ns);
+        // The division is not by zero, and the result lies between both offsets.
+        let offset = i128::from(self.to_ns) + change * left / i128::from(span_ns.max(1));
+        offset as u64
     }
 }
 

@@ -28,7 +28,8 @@ pub(crate) struct WanCommandOptions {
     #[arg(long, value_name = "TIME", default_value = "0")]
     delay: Each<Time>,
 
-    /// Largest deviation from the delay, uniformly distributed
+    /// Largest deviation from the delay: uniformly distributed and, for packets closer than twice this time, changing
+    /// gradually
     #[arg(long, value_name = "TIME", default_value = "0")]
     jitter: Each<Time>,
 

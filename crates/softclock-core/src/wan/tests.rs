@@ -167,6 +167,31 @@ fn shares_come_out() {
     }
 }
 
+/// Packets that are closer than the jitter neither raise the mean nor leave the range.
+#[test]
+fn the_mean_delay_does_not_depend_on_the_packet_rate() {
+    let ms = 1_000_000;
+    let options = WanOptions {
+        delay: Duration::from_millis(40),
+        jitter: Duration::from_millis(10),
+        ..WanOptions::default()
+    };
+    for gap_ns in [100_000, ms, 10 * ms, 100 * ms] {
+        let left = departures(&run(options, 7, &[(gap_ns, 100)].repeat(100_000)));
+        assert!(left.windows(2).all(|pair| pair[0].2 <= pair[1].2));
+        let travelled = |&(arrival, _, at): &(Instant, u64, Instant)| at.ns_since(arrival);
+        let all = left.iter().map(travelled);
+        let (least, most) = (all.clone().min().unwrap(), all.clone().max().unwrap());
+        assert!(least >= 30 * ms && most <= 50 * ms, "{least} to {most}");
+        assert!(least < 31 * ms && most > 49 * ms, "{least} to {most}");
+        let mean = all.sum::<u64>() as f64 / left.len() as f64;
+        assert!(
+            (mean / 40e6 - 1.0).abs() < 0.05,
+            "{mean} ns for {gap_ns} ns"
+        );
+    }
+}
+
 #[test]
 fn chances_at_their_ends() {
     assert!(!Chance::of_share(0.0).happens(0));
