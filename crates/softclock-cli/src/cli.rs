@@ -104,9 +104,12 @@ impl Shown {
 /// Parses the command line, and the configuration file that it names.
 pub(crate) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Command, Shown> {
     let command = parse_reading(arguments, InputKind::Any)?;
-    if let Command::Wan(options) = &command {
-        options.check().map_err(Shown::Mistake)?;
-    }
+    let checked = match &command {
+        Command::Pace(options) => options.check(),
+        Command::Wan(options) => options.check(),
+        _ => Ok(()),
+    };
+    checked.map_err(Shown::Mistake)?;
     Ok(command)
 }
 

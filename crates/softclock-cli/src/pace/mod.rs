@@ -6,6 +6,7 @@ use clap::Args;
 use softclock_core::Rate;
 use softclock_link::{Class, Pacer, PacerOptions};
 use softclock_linux::link::Link;
+use softclock_wire::packet::Filter;
 
 use crate::bridge::{self, BridgeError, BridgeOptions, Treatment};
 use crate::logging;
@@ -103,21 +104,7 @@ Examples:
 
 /// Paces until a signal or `--duration` ends the bridge.
 pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
-    let own = [&options.class_ab, &options.class_ba];
-    // The classes of one direction come first, so that they match before those of both.
-    let classes = own.map(|own| [own.as_slice(), &options.class].concat());
-    if classes.iter().all(Vec::is_empty) {
-        return Err(BridgeError(
-            "no class to pace; --class 'rate 10mbit' paces all packets".into(),
-        ));
-    }
-    for classes in &classes {
-        if classes.iter().filter(|class| class.is_default).count() > 1 {
-            return Err(BridgeError(
-                "a direction may have only one default class".into(),
-            ));
-        }
-    }
+    let classes = options.classes();
     bridge::run(&options.bridge, SPIN_CAP, None, |leaving, now| {
         let treatment = |index: usize| {
             let told = || leaving[index].and_then(Link::speed_mbit);
@@ -141,6 +128,44 @@ pub(crate) fn run(options: &PaceOptions) -> Result<(), BridgeError> {
         };
         [treatment(0), treatment(1)]
     })
+}
+
+impl PaceOptions {
+    /// The classes of each direction, in the order in which they match, but for the default class.
+    fn classes(&self) -> [Vec<Class>; 2] {
+        let own = [&self.class_ab, &self.class_ba];
+        own.map(|own| [own.as_slice(), &self.class].concat())
+    }
+
+    /// Reports options that contradict each other.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let directions = self.classes();
+        if directions.iter().all(Vec::is_empty) {
+            return Err("no class to pace; --class 'rate 10mbit' paces all packets".into());
+        }
+        for classes in &directions {
+            if classes.iter().filter(|class| class.is_default).count() > 1 {
+                return Err("a direction may have only one default class".into());
+            }
+        }
+        // Each list alone: classes of both directions may be meant for the other direction only.
+        let lists = [&self.class_ab, &self.class_ba, &self.class];
+        match lists.into_iter().find_map(|list| hiding(list)) {
+            Some(class) => Err(format!(
+                "the class '{}' takes all packets, so that other classes get none; make it the default class, or give                  it conditions",
+                class.text
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Returns the class without conditions that keeps all packets from a later class or from the default class.
+fn hiding(classes: &[Class]) -> Option<&Class> {
+    let takes_all = |class: &Class| !class.is_default && class.filter == Filter::default();
+    let index = classes.iter().position(takes_all)?;
+    let has_default = classes.iter().any(|class| class.is_default);
+    (has_default || index + 1 < classes.len()).then(|| &classes[index])
 }
 
 /// Formats a warning that the classes of a direction were promised more than the link's rate.

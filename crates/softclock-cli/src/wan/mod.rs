@@ -38,7 +38,12 @@ pub(crate) struct WanCommandOptions {
     rate: Option<Each<Rate>>,
 
     /// Most packets in the bottleneck, including the one being sent
-    #[arg(long, value_name = "PACKETS", default_value = "1000")]
+    #[arg(
+        long,
+        value_name = "PACKETS",
+        default_value = "1000",
+        requires = "rate"
+    )]
     queue: Each<Packets>,
 
     /// Share of packets that are lost at random
@@ -134,6 +139,14 @@ impl WanCommandOptions {
             return Err(
                 "a queue of 0 packets lets nothing pass; --queue 1 has room for the packet being sent".into(),
             );
+        }
+        for (reorder, delay) in self.reorder.0.iter().zip(&self.delay.0) {
+            if reorder.0 > 0.0 && delay.0.is_zero() {
+                return Err(
+                    "--reorder has no effect without a delay that packets can skip; give --delay in the same direction"
+                        .into(),
+                );
+            }
         }
         for (jitter, delay) in self.jitter.0.iter().zip(&self.delay.0) {
             if jitter.0 > delay.0 {

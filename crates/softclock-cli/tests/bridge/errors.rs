@@ -115,9 +115,80 @@ fn options_that_contradict_each_other_are_mistakes_in_arguments() {
     for arguments in [
         &["wan", "a", "b", "--jitter", "5ms"][..],
         &["wan", "a", "b", "--rate", "1mbit", "--queue", "0"],
+        &["wan", "a", "b", "--queue", "20"],
+        &["wan", "a", "b", "--reorder", "25%"],
+        &["wan", "a", "b", "--delay", "20ms,0", "--reorder", "0,25%"],
+        &["pace", "a", "b"],
+        &[
+            "pace",
+            "a",
+            "b",
+            "--class",
+            "default rate 1mbit",
+            "--class-ab",
+            "default rate 2mbit",
+        ],
+        &[
+            "pace",
+            "a",
+            "b",
+            "--class",
+            "rate 10mbit",
+            "--class",
+            "rate 5mbit dport 443",
+        ],
+        &[
+            "pace",
+            "a",
+            "b",
+            "--class",
+            "default rate 5mbit",
+            "--class",
+            "rate 10mbit",
+        ],
     ] {
         let output = softclock(arguments);
         assert_eq!(output.status.code(), Some(2), "{}", mistake(&output));
+    }
+}
+
+#[test]
+fn options_that_only_seem_to_contradict_each_other_are_accepted() {
+    for arguments in [
+        &[
+            "wan",
+            "nolink0",
+            "b",
+            "--delay",
+            "20ms,0",
+            "--reorder",
+            "25%,0",
+        ][..],
+        &[
+            "pace",
+            "nolink0",
+            "b",
+            "--class",
+            "rate 5mbit dport 443",
+            "--class",
+            "rate 10mbit",
+        ],
+        &[
+            "pace",
+            "nolink0",
+            "b",
+            "--class-ab",
+            "rate 5mbit",
+            "--class",
+            "default rate 10mbit",
+        ],
+    ] {
+        let output = softclock(arguments);
+        let line = mistake(&output);
+        assert!(
+            output.status.code() == Some(1) && line.contains("no interface nolink0"),
+            "{line}"
+        );
     }
 }
 
