@@ -19,7 +19,7 @@ mod notify;
 mod options;
 mod pace;
 mod serve;
-mod summary;
+mod stdout;
 mod top;
 mod values;
 mod wan;

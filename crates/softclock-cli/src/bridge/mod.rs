@@ -30,7 +30,7 @@ use softclock_linux::priority::set_realtime_priority;
 use crate::demo::screen::{Drawing, is_drawable};
 use crate::logging;
 use crate::options::signalling;
-use crate::summary;
+use crate::stdout;
 use crate::values::{format_time, percent, seconds, time, whole};
 pub(crate) use error::{BridgeError, port_error};
 use report::{Directed, Report};
@@ -292,8 +292,8 @@ impl<D: Discipline> Bridge<D> {
             }
             if end.is_some() || over {
                 drop(drawing);
-                show_summary(&report, options, on_screen);
-                return end.unwrap_or(Ok(()));
+                let shown = show_summary(&report, options, on_screen);
+                return end.unwrap_or(Ok(())).and(shown);
             }
             previous = report;
         }
@@ -319,14 +319,18 @@ impl<D: Discipline> Bridge<D> {
     }
 }
 
-fn show_summary(report: &Report, options: &BridgeOptions, on_screen: bool) {
+fn show_summary(
+    report: &Report,
+    options: &BridgeOptions,
+    on_screen: bool,
+) -> Result<(), BridgeError> {
     let text = match options.json {
         true => format!("{}\n", report.json()),
         false => report.summary().join("\n") + "\n",
     };
     let between = if on_screen { "\n" } else { "" };
-    // Ignore the error: a closed standard output is not a failure of the bridge.
-    let _ = summary::print(&format!("{between}{text}"));
+    let shown = stdout::print_summary(&format!("{between}{text}"));
+    shown.map_err(|error| BridgeError(stdout::not_written(&error)))
 }
 
 /// Interval between drawings, and between checks that the links still exist.

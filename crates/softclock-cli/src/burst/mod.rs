@@ -16,7 +16,6 @@ mod table;
 mod units;
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,6 +26,7 @@ use softclock_core::units::parse_size;
 use softclock_wire::packet::Filter;
 
 use crate::logging;
+use crate::stdout;
 use crate::values::time;
 use analysis::Stream;
 
@@ -137,8 +137,10 @@ pub(crate) fn run(options: &BurstOptions) -> ExitCode {
         true => json::text(&streams, is_list),
         false => table::text(&streams),
     };
-    // Ignore the error: the reader may have closed the pipe, and the exit code reports the result anyway.
-    let _ = io::stdout().write_all(text.as_bytes());
+    if let Err(error) = stdout::print(&text) {
+        logging::complain(&stdout::not_written(&error));
+        failed = true;
+    }
     let drawn = options
         .svg
         .as_deref()

@@ -15,11 +15,12 @@ mod server;
 mod timers;
 mod tools;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::Args;
 
+use crate::logging;
+use crate::stdout;
 use check::Group;
 use report::{Colours, Report};
 
@@ -49,9 +50,11 @@ pub(crate) fn run(options: &DoctorOptions) -> ExitCode {
     } else {
         report.text(Colours::of_stdout())
     };
-    // Ignore the error: the reader may have closed the pipe, and the exit code reports the result anyway.
-    let _ = io::stdout().write_all(text.as_bytes());
-    if report.can_serve() {
+    let shown = stdout::print(&text);
+    if let Err(error) = &shown {
+        logging::complain(&stdout::not_written(error));
+    }
+    if shown.is_ok() && report.can_serve() {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

@@ -28,7 +28,7 @@ use softclock_http::{DEFAULT_SOCKET_MODE, ListenAddress, MetricsEndpoint, Place}
 use crate::demo::screen::{Drawing, is_drawable};
 use crate::logging;
 use crate::options::{Pcap, StackArgs};
-use crate::summary;
+use crate::stdout;
 use crate::values::{seconds, url, whole};
 use error::EchoError;
 use report::{Report, Served};
@@ -320,8 +320,8 @@ impl Server {
             }
             if is_over {
                 drop(drawing);
-                show_summary(&report, options);
-                return ended.unwrap_or(Ok(()));
+                let shown = show_summary(&report, options);
+                return ended.unwrap_or(Ok(())).and(shown);
             }
             previous = report;
         }
@@ -349,13 +349,13 @@ impl Server {
     }
 }
 
-fn show_summary(report: &Report, options: &EchoOptions) {
+fn show_summary(report: &Report, options: &EchoOptions) -> Result<(), EchoError> {
     let text = match options.json {
         true => format!("{}\n", report.json()),
         false => report.lines(None).join("\n") + "\n",
     };
-    // Ignore the error: a closed standard output is not a failure of the server.
-    let _ = summary::print(&text);
+    let shown = stdout::print_summary(&text);
+    shown.map_err(|error| EchoError(stdout::not_written(&error)))
 }
 
 /// Interval between drawings.

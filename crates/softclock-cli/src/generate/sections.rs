@@ -177,7 +177,7 @@ const TOP: &[Section] = &[
             ),
             Item(
                 "1",
-                "No metrics can be read, or the terminal cannot be used.",
+                "No metrics can be read, the terminal cannot be used, or the output cannot be written.",
             ),
             BAD_COMMAND_LINE,
         ],
@@ -208,7 +208,10 @@ const DOCTOR: &[Section] = &[Section {
     title: EXIT_STATUS,
     parts: &[
         Item("0", "softclock serve can run on this machine."),
-        Item("1", "A feature that softclock serve needs is missing."),
+        Item(
+            "1",
+            "A feature that softclock serve needs is missing, or the output cannot be written.",
+        ),
         BAD_COMMAND_LINE,
     ],
 }];
@@ -297,7 +300,7 @@ const BRIDGE_EXIT_STATUS: Section = Section {
         Item(
             "1",
             "The bridge could not start, for instance because of a mistake in the configuration file; or an interface \
-             failed or was removed.",
+             failed or was removed; or the summary cannot be written.",
         ),
         BAD_COMMAND_LINE,
     ],
@@ -322,7 +325,7 @@ const ECHO: &[Section] = &[
             ),
             Item(
                 "1",
-                "The server could not start, or its interface was removed.",
+                "The server could not start, its interface was removed, or the summary cannot be written.",
             ),
             BAD_COMMAND_LINE,
         ],

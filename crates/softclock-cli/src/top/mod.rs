@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use crate::stdout;
 use crate::values::seconds;
 use fetch::Target;
 use sample::Sample;
@@ -71,14 +72,22 @@ pub(crate) fn run(options: &TopOptions) -> Result<(), TopError> {
         let text = view::text(&previous, &current, &options.target.to_string(), width);
         let shown = match &terminal {
             Some(terminal) => terminal.show(&text),
-            None => io::stdout().write_all(text.as_bytes()),
+            None => write(&text),
         };
-        // A failed write means that the reader has closed the pipe, which is not an error.
-        if shown.is_err() || options.once {
-            return Ok(());
+        match shown {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => return Err(TopError(stdout::not_written(&error))),
+            Ok(()) if options.once => return Ok(()),
+            Ok(()) => {}
         }
         previous = current;
     }
+}
+
+fn write(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }
 
 fn sample(options: &TopOptions) -> Result<Sample, TopError> {

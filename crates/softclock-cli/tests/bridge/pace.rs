@@ -257,6 +257,34 @@ fn messages_that_cannot_be_written_are_ignored() {
     assert_eq!(report["directions"][0]["from"], "veA");
 }
 
+#[test]
+fn a_summary_that_cannot_be_written_is_an_error() {
+    let lab = lab!();
+    let run = |output: Stdio| {
+        let mut command = lab.command(Place::Middle, env!("CARGO_BIN_EXE_softclock"));
+        command.args([
+            "pace",
+            "veA",
+            "veB",
+            "--duration",
+            "0.1",
+            "--quiet",
+            "--class",
+            "rate 1mbit",
+        ]);
+        let done = command.stdout(output).output();
+        done.expect("nsenter is installed")
+    };
+    let full = std::fs::File::create("/dev/full").expect("a device");
+    let output = run(full.into());
+    let line = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert!(line.contains("cannot write to standard output"), "{line}");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    assert_eq!(run(writer.into()).status.code(), Some(0));
+}
+
 /// Lines that the terminal wraps or scrolls away could not be drawn over.
 #[test]
 fn a_picture_fits_the_terminal() {

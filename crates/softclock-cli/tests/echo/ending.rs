@@ -39,6 +39,17 @@ fn messages_that_cannot_be_written_are_ignored() {
     assert!(summary["seconds"].as_f64() >= Some(0.05), "{summary}");
 }
 
+#[test]
+fn a_summary_that_cannot_be_written_is_an_error() {
+    let lab = lab!(Carrier::Packet);
+    let full = std::fs::File::create("/dev/full").expect("a device");
+    let mut command = lab.command(&["--duration", "50ms", "--quiet"]);
+    let output = command.stdout(full).output().expect("nsenter is installed");
+    let line = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert!(line.contains("cannot write to standard output"), "{line}");
+}
+
 /// Without `--json` the summary is text, and names only the losses that occurred.
 #[test]
 fn the_summary_is_text_without_json() {

@@ -63,6 +63,19 @@ fn mistakes_say_what_to_do() {
     assert_eq!(output.status.code(), Some(2));
 }
 
+#[test]
+fn rates_that_cannot_be_written_are_an_error() {
+    let server = Server::start(None, &["--metrics", "127.0.0.1:0"]);
+    let metrics = server.metrics().to_string();
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let mut top = softclock();
+    top.args(["top", "--once", "--interval", "0.1", &metrics]);
+    let output = top.stdout(full).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{text}");
+    assert!(text.contains("cannot write to standard output"), "{text}");
+}
+
 /// `script` gives it a terminal; keys and signals end it, and the screen is restored.
 #[test]
 fn however_it_ends_the_terminal_is_as_before() {

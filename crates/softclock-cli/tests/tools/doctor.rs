@@ -25,6 +25,15 @@ fn line<'a>(text: &'a str, name: &str) -> &'a str {
 }
 
 #[test]
+fn findings_that_cannot_be_written_are_an_error() {
+    let full = std::fs::File::create("/dev/full").unwrap();
+    let output = softclock().arg("doctor").stdout(full).output().unwrap();
+    let line = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{line}");
+    assert!(line.contains("cannot write to standard output"), "{line}");
+}
+
+#[test]
 fn every_feature_has_a_line() {
     let (output, text) = run(softclock().arg("doctor"));
     assert_eq!(output.status.code(), Some(0), "{text}");

@@ -59,6 +59,29 @@ fn a_rate_that_is_too_low_is_noted() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_an_error() {
+    let files = Files::new();
+    let file = files.write("capture", &PCAP.encode(&bursts(7)));
+    for arguments in [&[][..], &["--json"]] {
+        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = burst([&file])
+            .args(arguments)
+            .stdout(full)
+            .output()
+            .unwrap();
+        assert!(errors(&output, 1)[0].starts_with("cannot write to standard output: "));
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = burst([&file])
+            .args(arguments)
+            .stdout(writer)
+            .output()
+            .unwrap();
+        assert!(errors(&output, 0).is_empty());
+    }
+}
+
+#[test]
 fn drawings_and_pages() {
     let files = Files::new();
     let file = files.write("a<b>&.pcap", &PCAP.encode(&bursts(7)));
