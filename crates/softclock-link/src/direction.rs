@@ -94,6 +94,8 @@ impl<D: Discipline> Direction<D> {
             mechanism: self.from.mechanism(),
             rows: self.discipline.borrow().rows(),
             port_drops: self.from.drops(),
+            not_received: self.from.not_received(),
+            not_sent: self.to.not_sent(),
             port_lost: self.from.lost(),
             lateness_ns: (!lateness.is_empty()).then(quantiles),
         }
@@ -194,8 +196,12 @@ pub struct DirectionReport {
     pub mechanism: &'static str,
     /// The counters of each class.
     pub rows: Vec<Row>,
-    /// Frames dropped at the receiving port, by reason.
+    /// Frames dropped at the receiving port, by reason, also those of the other direction that it could not send.
     pub port_drops: NamedCounts,
+    /// Frames that the receiving port could not receive, by reason.
+    pub not_received: NamedCounts,
+    /// Frames that the sending port could not send, by reason. The rows count them as sent.
+    pub not_sent: NamedCounts,
     /// Frames lost because the receive buffer was full; `None` if the count is not available.
     pub port_lost: Option<u64>,
     /// Lateness of the transmissions that waited for an event, in nanoseconds: p50, p99 and p99.9.

@@ -27,8 +27,10 @@ pub struct Port {
     link: Link,
     device: Descriptor<Device>,
     lost: Cell<u64>,
-    /// Frames that could not be received or sent, by reason.
-    drops: RefCell<NamedCounts>,
+    /// Frames that could not be received, by reason.
+    not_received: RefCell<NamedCounts>,
+    /// Frames that could not be sent, by reason.
+    not_sent: RefCell<NamedCounts>,
 }
 
 impl Port {
@@ -53,7 +55,8 @@ impl Port {
             link,
             device,
             lost: Cell::new(0),
-            drops: RefCell::default(),
+            not_received: RefCell::default(),
+            not_sent: RefCell::default(),
         })
     }
 
@@ -165,7 +168,7 @@ impl Port {
     }
 
     fn on_send_error(&self, error: &io::Error) {
-        self.count(match Errno::from_io_error(error) {
+        let reason = match Errno::from_io_error(error) {
             Some(Errno::AGAIN | Errno::NOBUFS) => "no room on the link",
             Some(Errno::MSGSIZE) => "longer than the MTU",
             Some(Errno::TOOBIG) => "too many segments",
@@ -173,16 +176,32 @@ impl Port {
                 "link down"
             }
             _ => "not sent",
-        });
+        };
+        *self.not_sent.borrow_mut().entry(reason).or_default() += 1;
     }
 
     /// Frames that could not be received or sent so far, by reason.
     pub fn drops(&self) -> NamedCounts {
-        let refused = self.device.descriptor().take_refused();
-        if refused > 0 {
-            *self.drops.borrow_mut().entry(REFUSED).or_default() += refused;
+        let mut all = self.not_received();
+        for (reason, count) in self.not_sent() {
+            *all.entry(reason).or_default() += count;
         }
-        self.drops.borrow().clone()
+        all
+    }
+
+    /// Frames that could not be received so far, by reason.
+    pub fn not_received(&self) -> NamedCounts {
+        self.not_received.borrow().clone()
+    }
+
+    /// Frames passed to [`send`](Self::send) so far that could not be sent, by reason.
+    pub fn not_sent(&self) -> NamedCounts {
+        let refused = self.device.descriptor().take_refused();
+        let mut all = self.not_sent.borrow_mut();
+        if refused > 0 {
+            *all.entry(REFUSED).or_default() += refused;
+        }
+        all.clone()
     }
 
     /// Frames lost so far because the receive buffer was full. `None` if the count cannot be read, as for a TAP device
@@ -193,8 +212,9 @@ impl Port {
         Some(self.lost.get())
     }
 
+    /// Counts a frame that could not be received.
     fn count(&self, reason: &'static str) {
-        *self.drops.borrow_mut().entry(reason).or_default() += 1;
+        *self.not_received.borrow_mut().entry(reason).or_default() += 1;
     }
 }
 
@@ -264,7 +284,7 @@ fn age_ns(age: Duration) -> u64 {
     }
 }
 
-/// The reason in [`Port::drops`] for a link without a carrier or a driver without room.
+/// The reason in [`Port::not_sent`] for a link without a carrier or a driver without room.
 const REFUSED: &str = "refused by the link";
 
 /// The longest age that is believed. Frames wait at most milliseconds in the kernel.

@@ -106,12 +106,15 @@ impl Directed {
             let [p50, p99, p999] = lateness.map(|ns| ns as f64 / 1e3);
             format!("  late by p50 {p50:.1}, p99 {p99:.1}, p99.9 {p999:.1} us")
         });
-        self.port_line().into_iter().chain(lateness)
+        let label = format!("  not sent at {}: ", self.report.to);
+        let not_sent = counts(&label, &self.report.not_sent);
+        let losses = self.port_line().into_iter().chain(not_sent);
+        losses.chain(lateness)
     }
 
     fn port_line(&self) -> Option<String> {
         let label = format!("  at {}: ", self.report.from);
-        let mut drops = self.report.port_drops.clone();
+        let mut drops = self.report.not_received.clone();
         drops.insert(NOT_TAKEN, self.report.port_lost.unwrap_or(0));
         let counts = counts(&label, &drops);
         match self.report.port_lost {
@@ -155,6 +158,7 @@ impl Directed {
             "settings": by_name(&self.settings),
             "classes": self.report.rows.iter().map(class).collect::<Vec<_>>(),
             "port_drops": self.port_json(),
+            "not_sent": self.report.not_sent,
             "lateness_ns": lateness,
         })
     }
@@ -229,6 +233,8 @@ mod tests {
                     mechanism: "packet",
                     rows: vec![row],
                     port_drops: NamedCounts::from([("link down", 3)]),
+                    not_received: NamedCounts::from([("link down", 3)]),
+                    not_sent: NamedCounts::from([("no room on the link", 2)]),
                     port_lost: Some(7),
                     lateness_ns: Some([1500, 2000, 3000]),
                 },
@@ -280,6 +286,26 @@ mod tests {
         assert_eq!(class["most_queued_packets"], json!(3));
         assert_eq!(class["bits_per_second"], json!(16e6));
         assert_eq!(json["seed"], json!(7));
+    }
+
+    #[test]
+    fn losses_are_listed_under_their_direction() {
+        let mut report = report(1, 1_000_000);
+        let direction = &mut report.directions[0].report;
+        direction.port_drops = NamedCounts::from([("link down", 3), ("too long to receive", 1)]);
+        direction.not_received = NamedCounts::from([("too long to receive", 1)]);
+        let text = report.summary().join("\n");
+        assert!(
+            text.contains("not sent at b:   2 no room on the link"),
+            "{text}"
+        );
+        assert!(
+            text.contains("at a:   7 not taken in time, 1 too long") && !text.contains("link down"),
+            "{text}"
+        );
+        let json = &report.json()["directions"][0];
+        assert_eq!(json["not_sent"], json!({ "no room on the link": 2 }));
+        assert_eq!(json["port_drops"]["link down"], 3);
     }
 
     #[test]

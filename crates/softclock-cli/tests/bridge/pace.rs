@@ -456,6 +456,33 @@ fn a_link_that_goes_down_and_up_is_carried_on_by_xdp() {
     down_and_up(&xdp_lab!(), "xdp");
 }
 
+/// Frames that the link refuses are a loss of the direction that sends them.
+#[test]
+fn frames_that_are_not_sent_are_counted_in_their_direction() {
+    let lab = lab!();
+    // Nothing answers a search for the neighbour.
+    let neighbour = "neigh replace 10.77.0.2 lladdr 02:00:00:00:00:02 dev west nud permanent";
+    lab.configure(Place::West, neighbour);
+    let bridge = lab.bridge(
+        "pace",
+        &["--class", "rate 100mbit", "--mechanism", "packet"],
+    );
+    lab.configure(Place::Middle, "link set veB down");
+    assert_eq!(ping(&lab, "10.77.0.2", 5).numbers.len(), 0);
+    let report = bridge.end();
+    let there = &report["directions"][0];
+    assert!(
+        there["not_sent"]["link down"].as_u64() >= Some(5),
+        "{report}"
+    );
+    let back = &report["directions"][1];
+    assert_eq!(back["not_sent"], serde_json::json!({}), "{report}");
+    assert!(
+        back["port_drops"]["link down"].as_u64() >= Some(5),
+        "{report}"
+    );
+}
+
 fn down_and_up(lab: &Lab, mechanism: &str) {
     let arguments = ["--class", "rate 100mbit", "--mechanism", mechanism];
     let bridge = lab.bridge("pace", &arguments);
