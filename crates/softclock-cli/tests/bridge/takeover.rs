@@ -57,6 +57,16 @@ fn addresses_with_a_label_are_named() {
     assert!(line.contains("10.79.0.1/32"), "{line}");
 }
 
+/// The kernel's tables have the name of the interface, whichever name the user gives.
+#[test]
+fn routes_of_an_alternative_name_are_found() {
+    let lab = lab!();
+    lab.configure(Place::Middle, "link property add dev veA altname vealt");
+    lab.configure(Place::Middle, "route add default dev veA");
+    let line = mistake(&lab.softclock(&["pace", "vealt", "veB", "--class", "rate 100mbit"]));
+    assert!(line.contains("veA has the route default"), "{line}");
+}
+
 #[test]
 fn a_terminal_is_asked() {
     softclock_testing::require!("script");

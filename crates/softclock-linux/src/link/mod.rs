@@ -114,7 +114,8 @@ pub struct Link {
 }
 
 impl Link {
-    /// Looks an interface up by name.
+    /// Looks an interface up by name, or by an alternative name (`ip link property add ... altname`). Then
+    /// [`name`](Self::name) is the one that the kernel's tables show.
     ///
     /// # Errors
     /// `ENODEV` if no interface has this name.
@@ -134,7 +135,7 @@ impl Link {
         let any = any_socket()?;
         let index = netdevice::name_to_index(&any, name)?;
         Ok(Self {
-            name: name.into(),
+            name: netdevice::index_to_name(&any, index)?,
             index,
         })
     }
