@@ -49,10 +49,22 @@ impl Terminal {
         size.map_or(0, |size| usize::from(size.ws_col)).max(40)
     }
 
-    /// Replaces the displayed text.
+    /// The lines of text for which the terminal has room.
+    fn height(&self) -> usize {
+        let rows = tcgetwinsize(&self.input).map_or(0, |size| usize::from(size.ws_row));
+        match rows {
+            // Of unknown size, and so assumed to be large enough.
+            0 => usize::MAX,
+            rows => rows.saturating_sub(LAST_LINES),
+        }
+    }
+
+    /// Replaces the displayed text. Leaves out the last lines if the terminal has less room, so that it does not scroll
+    /// the first away.
     pub(super) fn show(&self, text: &str) -> io::Result<()> {
         let lines: String = text
             .lines()
+            .take(self.height())
             .map(|line| format!("{line}{REST_OF_LINE}\r\n"))
             .collect();
         self.write(&format!("{HOME}{lines}\r\nq ends.{REST_OF_SCREEN}"))
@@ -109,6 +121,9 @@ impl Drop for Terminal {
 
 /// Keys that end the display: q, Q, Ctrl-C, Ctrl-D.
 const ENDING: [u8; 4] = [b'q', b'Q', 3, 4];
+
+/// Lines below the text: an empty one and the hint.
+const LAST_LINES: usize = 2;
 
 const OWN_SCREEN: &str = "\x1b[?1049h\x1b[?25l";
 const FORMER_SCREEN: &str = "\x1b[?25h\x1b[?1049l";

@@ -76,6 +76,30 @@ fn rates_that_cannot_be_written_are_an_error() {
     assert!(text.contains("cannot write to standard output"), "{text}");
 }
 
+/// More lines than the terminal has would scroll the first ones away.
+#[test]
+fn a_small_terminal_shows_the_first_lines() {
+    softclock_testing::require!("script", "stty", "sh");
+    let server = Server::start(None, &["--metrics", "127.0.0.1:0"]);
+    let top = format!(
+        "stty rows 10 cols 80; exec {} top --interval 0.1 {}",
+        env!("CARGO_BIN_EXE_softclock"),
+        server.metrics()
+    );
+    let run = format!("(sleep 1; printf q; sleep 1) | script -qec '{top}' /dev/null");
+    let output = Command::new("sh").args(["-c", &run]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let shown = text.split("\x1b[H").skip(1);
+    let shown: Vec<_> = shown
+        .filter_map(|shown| shown.split_once("\x1b[J"))
+        .collect();
+    assert!(!shown.is_empty(), "{text}");
+    for (screen, _) in shown {
+        assert!(screen.starts_with("softclock at "), "{screen}");
+        assert!(screen.matches("\r\n").count() < 10, "{screen}");
+    }
+}
+
 /// `script` gives it a terminal; keys and signals end it, and the screen is restored.
 #[test]
 fn however_it_ends_the_terminal_is_as_before() {
