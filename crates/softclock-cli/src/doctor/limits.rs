@@ -2,6 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit};
 
+use super::capabilities::{Capability, effective};
 use super::check::Check;
 use crate::descriptors::connections_for;
 
@@ -48,18 +49,21 @@ fn descriptors_of(limit: Rlimit) -> Check {
 
 /// Checks the limit of locked memory. Rings shared with the kernel use it.
 pub(super) fn locked_memory() -> Check {
-    locked_memory_of(getrlimit(Resource::Memlock).current)
+    match effective(Capability::IpcLock) {
+        true => Check::ok(LOCKED_MEMORY, "no limit, by CAP_IPC_LOCK"),
+        false => locked_memory_of(getrlimit(Resource::Memlock).current),
+    }
 }
 
 fn locked_memory_of(limit: Option<u64>) -> Check {
-    const NAME: &str = "locked memory";
     match limit {
-        None => Check::ok(NAME, "no limit"),
+        None => Check::ok(LOCKED_MEMORY, "no limit"),
         Some(bytes) => {
             let found = format!("{} KiB; rings and packet memory count", bytes >> 10);
             let enough = bytes >= ENOUGH_LOCKED;
             let check = if enough { Check::ok } else { Check::note };
-            check(NAME, found).advice("ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit")
+            check(LOCKED_MEMORY, found)
+                .advice("ulimit -l unlimited, or LimitMEMLOCK=infinity in the unit")
         }
     }
 }
@@ -73,8 +77,10 @@ const LEAST_DESCRIPTORS: u64 = 66;
 /// As many as usual load tests open.
 const ENOUGH_DESCRIPTORS: u64 = 4096;
 
-/// 4096 frames of 2 KiB.
-const ENOUGH_LOCKED: u64 = 8 << 20;
+/// The AF_XDP memory of a bridge: 12 MiB for the queue of each of its interfaces.
+const ENOUGH_LOCKED: u64 = 24 << 20;
+
+const LOCKED_MEMORY: &str = "locked memory";
 
 #[cfg(test)]
 mod tests {
@@ -106,6 +112,11 @@ mod tests {
         assert_eq!(pending_signals_of(Some(10)).status, Status::Note);
         assert_eq!(pending_signals_of(None).status, Status::Ok);
         assert_eq!(locked_memory_of(Some(64 << 10)).status, Status::Note);
+        // Enough for one queue of AF_XDP at most, and a bridge has two.
+        for few in [8 << 20, 12 << 20] {
+            assert_eq!(locked_memory_of(Some(few)).status, Status::Note);
+        }
+        assert_eq!(locked_memory_of(Some(24 << 20)).status, Status::Ok);
         assert_eq!(locked_memory_of(None).found, "no limit");
     }
 }
