@@ -316,7 +316,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let bound = endpoint.bound_source();
         let source = bound.or_else(|| self.routes.source_for(address));
         endpoint.source = Some(source.ok_or(BindError::NoRoute)?);
-        endpoint.remote = Some(remote);
+        // Frames have neither scope nor flow label.
+        endpoint.remote = Some(SocketAddr::new(address, remote.port()));
         Ok(())
     }
 

@@ -1,5 +1,7 @@
 //! Echoes and errors of ICMP and ICMPv6.
 
+use core::net::SocketAddrV6;
+
 use super::*;
 use crate::icmp::{ErrorKind, ErrorMessage, Message, Quoted};
 
@@ -54,6 +56,20 @@ fn a_connected_endpoint_learns_that_a_port_is_closed() {
         assert_eq!(here.take_error(id), Some(NetworkError::Refused));
         assert_eq!(here.take_error(id), None);
     });
+}
+
+/// A caller may name the link of an address, and a flow label; frames have neither.
+#[test]
+fn the_scope_of_a_connected_address_hides_no_error() {
+    let mut here = host(1, Architecture::SoftLrp);
+    let mut there = host(2, Architecture::SoftLrp);
+    let id = here.bind(at("[2001:db8::1]:7")).unwrap();
+    let peer = "2001:db8::2".parse().unwrap();
+    here.connect(id, SocketAddrV6::new(peer, 9, 5, 3).into())
+        .unwrap();
+    here.send(NOW, id, b"anyone?").unwrap();
+    exchange(NOW, &mut here, &mut there);
+    assert_eq!(here.take_error(id), Some(NetworkError::Refused));
 }
 
 #[test]
