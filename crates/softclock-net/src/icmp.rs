@@ -139,6 +139,8 @@ impl<'a> Quoted<'a> {
 /// The reason that an error message of this host gives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Report {
+    /// The next hop does not answer on its link.
+    HostUnreachable,
     /// No endpoint has the port.
     PortUnreachable,
     /// The stack does not have the protocol.
@@ -269,6 +271,7 @@ pub fn write_echo_reply(echo: &Echo<'_>, to: &mut Vec<u8>) {
 #[must_use]
 pub fn write_report(reason: Report, original: &[u8]) -> Vec<u8> {
     let (message_type, code) = match reason {
+        Report::HostUnreachable => (UNREACHABLE, 1),
         Report::ProtocolUnreachable => (UNREACHABLE, 2),
         Report::PortUnreachable => (UNREACHABLE, 3),
         Report::ReassemblyTimeExceeded => (TIME_EXCEEDED, REASSEMBLY),

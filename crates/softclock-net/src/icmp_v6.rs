@@ -129,6 +129,7 @@ pub fn write_echo_reply(addresses: Addresses, echo: &Echo<'_>, to: &mut Vec<u8>)
 #[must_use]
 pub fn write_report(addresses: Addresses, reason: Report, original: &[u8]) -> Vec<u8> {
     let (kind, rest) = match reason {
+        Report::HostUnreachable => ((UNREACHABLE, ADDRESS), [0; 4]),
         Report::PortUnreachable => ((UNREACHABLE, PORT), [0; 4]),
         Report::ReassemblyTimeExceeded => ((TIME_EXCEEDED, REASSEMBLY), [0; 4]),
         Report::ProtocolUnreachable => {
@@ -158,7 +159,7 @@ fn unreachable_kind(code: u8) -> ErrorKind {
     match code {
         0 | 2 => ErrorKind::NetUnreachable,
         1 | 5 | 6 => ErrorKind::Prohibited,
-        3 => ErrorKind::HostUnreachable,
+        ADDRESS => ErrorKind::HostUnreachable,
         PORT => ErrorKind::PortUnreachable,
         _ => ErrorKind::Other,
     }
@@ -196,6 +197,8 @@ const ECHO_REPLY: u8 = 129;
 const ROUTER_SOLICITATION: u8 = 133;
 const REDIRECT: u8 = 137;
 
+/// The code of an address that does not answer on its link.
+const ADDRESS: u8 = 3;
 /// The code of an unreachable port.
 const PORT: u8 = 4;
 /// The code of a parameter problem by which a host says that it does not have a protocol.

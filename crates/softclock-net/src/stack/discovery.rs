@@ -6,13 +6,15 @@ use core::ops::Deref;
 use core::time::Duration;
 
 use softclock_core::Instant;
-use softclock_wire::packet::{ARP, ICMPV6};
+use softclock_wire::packet::{ARP, ICMPV6, TCP, UDP};
 
+use super::icmp::report;
 use super::output::Outgoing;
 use super::{Frame, Stack};
 use crate::checksum::Addresses;
 use crate::drops::DropReason;
-use crate::ip::{Packet, arp, ndisc};
+use crate::icmp::Report;
+use crate::ip::{self, Packet, arp, ndisc};
 use crate::link::{Header, LinkAddress};
 use crate::neighbors::{Answer, TimerEvent};
 
@@ -34,12 +36,37 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             match event {
                 TimerEvent::Solicit { address, to } => self.solicit(address, to),
                 TimerEvent::Failed { packets, .. } => {
-                    let packets = packets.len() as u64;
+                    let count = packets.len() as u64;
                     self.drops
-                        .count_many(DropReason::NeighborUnreachable, packets);
+                        .count_many(DropReason::NeighborUnreachable, count);
+                    for packet in packets {
+                        self.report_unreachable(now, &packet);
+                    }
                 }
             }
         }
+    }
+
+    /// Reports to the sender of a packet, which is this stack or another one with its addresses, that the next hop does
+    /// not answer (RFC 4861, 7.2.2). The report is a message to the stack itself, so that it reaches its receiver as
+    /// those of routers do.
+    fn report_unreachable(&mut self, now: Instant, frame: &Frame) {
+        let original = frame.bytes.get(Header::BYTES..).unwrap_or_default();
+        let Ok(packet) = ip::parse(original) else {
+            return;
+        };
+        // Only UDP and TCP have receivers of errors, and only a first fragment names them.
+        let is_later = packet.fragment.is_some_and(|fragment| fragment.offset > 0);
+        if is_later || !matches!(packet.protocol, TCP | UDP) {
+            return;
+        }
+        let sender = packet.addresses.source;
+        let addresses = Addresses {
+            source: sender,
+            destination: sender,
+        };
+        let (protocol, message) = report(addresses, Report::HostUnreachable, original);
+        self.send_message(now, Outgoing::new(addresses, protocol), &message, None);
     }
 
     /// Repeats the announcement when it is due.

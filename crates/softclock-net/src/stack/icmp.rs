@@ -173,12 +173,17 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         report: Report,
         original: &[u8],
     ) {
-        let (protocol, message) = match addresses.source {
-            IpAddr::V4(_) => (ICMP, icmp::write_report(report, original)),
-            IpAddr::V6(_) => (ICMPV6, icmp_v6::write_report(addresses, report, original)),
-        };
+        let (protocol, message) = self::report(addresses, report, original);
         self.counts.errors_sent += 1;
         self.send_message(now, Outgoing::new(addresses, protocol), &message, None);
+    }
+}
+
+/// The protocol and the message of a report about `original`.
+pub(super) fn report(addresses: Addresses, report: Report, original: &[u8]) -> (u8, Vec<u8>) {
+    match addresses.source {
+        IpAddr::V4(_) => (ICMP, icmp::write_report(report, original)),
+        IpAddr::V6(_) => (ICMPV6, icmp_v6::write_report(addresses, report, original)),
     }
 }
 

@@ -21,6 +21,28 @@ fn a_host_that_does_not_answer_is_given_up() {
     assert!(now - Duration::from_secs(5) < NOW);
 }
 
+/// The stack itself reports it, as a router does for a host behind it (RFC 4861, 7.2.2).
+#[test]
+fn a_connected_endpoint_learns_that_its_neighbor_does_not_answer() {
+    for architecture in Architecture::ALL {
+        for (from, to) in PAIRS {
+            let mut host = host(1, architecture);
+            let id = host.bind(at(from)).unwrap();
+            host.connect(id, at(to)).unwrap();
+            assert!(host.wait(id));
+            host.send(NOW, id, b"anyone?").unwrap();
+            while let Some(due) = host.next_timeout() {
+                host.on_timer(due);
+                while host.next_frame().is_some() {}
+            }
+            while host.process(NOW, 8) > 0 {}
+            assert_eq!(host.next_woken(), Some(id), "{architecture:?}, {from}");
+            assert_eq!(host.take_error(id), Some(NetworkError::HostUnreachable));
+            assert_eq!(host.drops().total(), 1);
+        }
+    }
+}
+
 #[test]
 fn two_hosts_with_one_address_are_noticed() {
     let (mut one, mut two) = (
