@@ -117,6 +117,7 @@ impl Reassembled {
             hop_limit: self.hop_limit,
             traffic_class: self.traffic_class,
             fragment: None,
+            has_fragment_header: false,
             payload: &self.payload,
             header_bytes: header_bytes(&self.addresses.source),
         }

@@ -32,6 +32,8 @@ pub struct Packet<'a> {
     pub traffic_class: u8,
     /// The place in the whole packet, if this is a fragment. An atomic fragment of IPv6 is a whole packet (RFC 6946).
     pub fragment: Option<Fragment>,
+    /// Whether a fragment header of IPv6 is among the headers, be the fragment atomic or not.
+    pub has_fragment_header: bool,
     /// The bytes behind all headers of the network layer, without padding of the link.
     pub payload: &'a [u8],
     /// The length of the headers in front of the payload, with options and extension headers.

@@ -69,6 +69,7 @@ fn check_written(packet: &Packet<'_>) {
     bytes.extend_from_slice(packet.payload);
     let written = parse(&bytes);
     let plain = Packet {
+        has_fragment_header: false,
         header_bytes: header_bytes(&packet.addresses.source),
         ..*packet
     };

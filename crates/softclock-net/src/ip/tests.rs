@@ -342,6 +342,7 @@ proptest! {
             hop_limit,
             traffic_class,
             fragment: None,
+            has_fragment_header: false,
             payload: &payload,
             header_bytes: header_bytes(&output.addresses.source),
         };

@@ -60,6 +60,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Packet<'_>, DropReason> {
         hop_limit,
         traffic_class,
         fragment: (fragment.offset != 0 || fragment.has_more).then_some(fragment),
+        has_fragment_header: false,
         payload,
         header_bytes,
     })

@@ -34,6 +34,7 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Packet<'_>, DropReason> {
         hop_limit,
         traffic_class: c0 << 4 | c1 >> 4,
         fragment: chain.fragment,
+        has_fragment_header: chain.has_fragment_header,
         payload,
         header_bytes: HEADER_BYTES + chain.bytes,
     })
@@ -103,6 +104,8 @@ struct Chain {
     bytes: usize,
     /// The place of the payload, if the chain ends with the header of a fragment.
     fragment: Option<Fragment>,
+    /// Whether the chain has, or follows, a fragment header.
+    has_fragment_header: bool,
 }
 
 /// The header in front of a chain.
@@ -121,19 +124,18 @@ impl Chain {
             protocol: first,
             bytes: 0,
             fragment: None,
+            has_fragment_header: start == Start::FragmentHeader,
         };
-        let mut has_fragment_header = start == Start::FragmentHeader;
         for number in 0..=MOST_EXTENSIONS {
             let is_first = number == 0 && start == Start::IpHeader;
             match chain.protocol {
                 HOP_BY_HOP if !is_first => return Err(DropReason::IpHeader),
-                FRAGMENT if has_fragment_header => return Err(DropReason::IpHeader),
+                FRAGMENT if chain.has_fragment_header => return Err(DropReason::IpHeader),
                 HOP_BY_HOP | ROUTING | DESTINATION_OPTIONS | FRAGMENT => {}
                 _ => return Ok(chain),
             }
             let rest = bytes.get(chain.bytes..).ok_or(DropReason::TooShort)?;
             if chain.protocol == FRAGMENT {
-                has_fragment_header = true;
                 chain.skip_fragment_header(rest)?;
             } else {
                 chain.skip_extension(rest)?;
@@ -175,6 +177,7 @@ impl Chain {
         };
         self.protocol = next_header;
         self.bytes += FRAGMENT_HEADER_BYTES;
+        self.has_fragment_header = true;
         self.fragment = (fragment.offset != 0 || fragment.has_more).then_some(fragment);
         Ok(())
     }

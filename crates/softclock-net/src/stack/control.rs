@@ -70,6 +70,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             ICMPV6 if !is_v4 => {
                 let message = icmp_v6::parse(packet.addresses, packet.payload, frame.verify)?;
                 match message {
+                    // Fragmentation would hide the message from filters of the link (RFC 6980, 5).
+                    icmp_v6::Message::NeighborDiscovery(_) if packet.has_fragment_header => {
+                        Err(DropReason::NeighborDiscovery)
+                    }
                     // A host that uses one of the stack's addresses shows itself in this way.
                     icmp_v6::Message::NeighborDiscovery(_) => self.on_discovery(now, &packet),
                     message => {

@@ -90,6 +90,31 @@ fn datagram(source_port: u16, payload: &[u8]) -> Vec<u8> {
     })
 }
 
+/// A frame with a packet from host 9 to host 1, and the hop limit of neighbor discovery. `protocol` may be the number of
+/// an extension header, with which `content` begins.
+fn packet_v6(protocol: u8, content: &[u8]) -> Vec<u8> {
+    let output = ip::Output {
+        addresses: Addresses {
+            source: "2001:db8::9".parse().unwrap(),
+            destination: "2001:db8::1".parse().unwrap(),
+        },
+        protocol,
+        hop_limit: 255,
+        traffic_class: 0,
+        identification: 1,
+        may_fragment: true,
+    };
+    let header = Header {
+        destination: link(1),
+        source: link(9),
+        ether_type: 0x86dd,
+    };
+    let mut frame = header.to_bytes().to_vec();
+    ip::write_header(&output, content.len(), &mut frame);
+    frame.extend(content);
+    frame
+}
+
 fn packet(protocol: u8, to: &str, write: impl FnOnce(Addresses, &mut Vec<u8>)) -> Vec<u8> {
     let addresses = Addresses {
         source: "10.0.0.9".parse().unwrap(),
@@ -122,6 +147,9 @@ const PAIRS: [(&str, &str); 2] = [
     ("10.0.0.1:7", "10.0.0.2:8"),
     ("[2001:db8::1]:7", "[2001:db8::2]:8"),
 ];
+
+/// The number of the fragment header of IPv6.
+const FRAGMENT: u8 = 44;
 
 const NOW: Instant = Instant::from_ns(1_000_000_000);
 

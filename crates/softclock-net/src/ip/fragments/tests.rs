@@ -35,6 +35,7 @@ fn v4(
             offset,
             has_more,
         }),
+        has_fragment_header: false,
         payload,
         header_bytes: 20,
     }
@@ -48,6 +49,7 @@ fn v6(protocol: u8, offset: usize, has_more: bool, payload: &[u8]) -> Packet<'_>
             destination: "2001:db8::2".parse().unwrap(),
         },
         protocol,
+        has_fragment_header: true,
         header_bytes: 48,
         ..v4(1, 1, offset, has_more, payload)
     }

@@ -1,6 +1,9 @@
 //! Link addresses of neighbors, and announcements of the stack's own.
 
+use softclock_wire::packet::ICMPV6;
+
 use super::*;
+use crate::ip::ndisc;
 
 #[test]
 fn a_host_that_does_not_answer_is_given_up() {
@@ -40,6 +43,29 @@ fn a_connected_endpoint_learns_that_its_neighbor_does_not_answer() {
             assert_eq!(host.take_error(id), Some(NetworkError::HostUnreachable));
             assert_eq!(host.drops().total(), 1);
         }
+    }
+}
+
+/// Fragmentation would hide it from filters of the link (RFC 6980).
+#[test]
+fn a_solicitation_behind_a_fragment_header_is_ignored() {
+    for architecture in Architecture::ALL {
+        let mut host = host(1, architecture);
+        let addresses = Addresses {
+            source: "2001:db8::9".parse().unwrap(),
+            destination: "2001:db8::1".parse().unwrap(),
+        };
+        let target = "2001:db8::1".parse().unwrap();
+        let message = ndisc::write_solicitation(addresses, target, Some(link(9)));
+        let atomic = [&[ICMPV6, 0, 0, 0, 0, 0, 0, 1][..], &message].concat();
+        arrive(&mut host, packet_v6(FRAGMENT, &atomic));
+        host.process(NOW, 8);
+        assert_eq!(host.drops().of(DropReason::NeighborDiscovery), 1);
+        assert_eq!(host.next_frame(), None);
+        assert_eq!(host.neighbors.find(NOW, addresses.source), None);
+        arrive(&mut host, packet_v6(ICMPV6, &message));
+        host.process(NOW, 8);
+        assert!(host.next_frame().is_some(), "without the header it counts");
     }
 }
 
