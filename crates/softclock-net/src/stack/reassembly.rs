@@ -24,11 +24,15 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Handles a fragment. The packet that it completes goes to its endpoint, or is handled as a control packet.
     pub(super) fn on_fragment(&mut self, now: Instant, frame: &Arrived<B>) {
         self.expire_fragments(now);
-        let fragment = Header::parse(frame.memory.bytes()).and_then(|(_, bytes)| {
+        let fragment = Header::parse(frame.memory.bytes()).and_then(|(header, bytes)| {
             let packet = ip::parse(bytes)?;
             self.check_source(packet.addresses.source, frame.is_own)?;
             match self.routes.classify(packet.addresses.destination) {
                 Destination::Other => Err(DropReason::NotOurAddress),
+                // As for a whole packet: in a frame to several hosts it has no business (RFC 1122, 3.3.6).
+                Destination::Ours if header.destination.is_group() => {
+                    Err(DropReason::NotOurAddress)
+                }
                 _ => self.reassembly.on_fragment(now, &packet),
             }
         });

@@ -76,6 +76,30 @@ fn a_lost_fragment_is_reported_if_the_first_one_arrived() {
     }
 }
 
+/// Else each host on the link would answer a datagram to a closed port of one (RFC 1122, 3.2.2 and 3.3.6).
+#[test]
+fn fragments_in_frames_to_all_hosts_are_dropped() {
+    for (from, to) in PAIRS {
+        let mut here = host(1, Architecture::SoftLrp);
+        let mut there = host(2, Architecture::SoftLrp);
+        let id = here.bind(at(from)).unwrap();
+        // Both learn each other's link addresses first.
+        here.send_to(NOW, id, at(to), b"").unwrap();
+        exchange(NOW, &mut here, &mut there);
+        let answered = there.counts().errors_sent;
+        here.send_to(NOW, id, at(to), &[1; 2000]).unwrap();
+        let mut fragments = 0;
+        while let Some(mut frame) = here.next_frame() {
+            frame[..6].copy_from_slice(&LinkAddress::BROADCAST.0);
+            there.on_frame(NOW, NOW, frame, Verify::Yes);
+            fragments += 1;
+        }
+        there.process(NOW, 10);
+        assert_eq!(there.counts().errors_sent, answered);
+        assert_eq!(there.drops().of(DropReason::NotOurAddress), fragments);
+    }
+}
+
 #[test]
 fn a_smaller_path_mtu_is_obeyed() {
     let (mut here, mut there) = (
