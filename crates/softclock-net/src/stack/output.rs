@@ -7,7 +7,7 @@ use core::net::{IpAddr, SocketAddr};
 use core::ops::Deref;
 
 use softclock_core::Instant;
-use softclock_wire::packet::{IPV4, IPV6, UDP};
+use softclock_wire::packet::{ICMPV6, IPV4, IPV6, UDP};
 
 use super::absent::Route;
 use super::endpoint::{Arrived, DatagramOptions, HOP_LIMIT, Memory};
@@ -324,8 +324,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 .next_hop(destination)
                 .ok_or(SendError::NoRoute)?,
         };
-        let path = self.path_mtus.of(now, destination);
-        let mtu = path.map_or(self.settings.mtu, |path| path.min(self.settings.mtu));
+        let mtu = self.longest_whole(now, outgoing);
         if frame.packet_bytes() <= mtu {
             self.send_by(now, hop, frame);
             return Ok(());
@@ -343,6 +342,19 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.send_by(now, hop, frame.into());
         }
         Ok(())
+    }
+
+    /// The longest packet to this destination that needs no fragments.
+    fn longest_whole(&self, now: Instant, outgoing: &Outgoing) -> usize {
+        let destination = outgoing.addresses.destination;
+        let path = self.path_mtus.of(now, destination);
+        let mtu = path.map_or(self.settings.mtu, |path| path.min(self.settings.mtu));
+        // A report that a message of ICMPv6 is too long names no endpoint by which it could be told from a forged one.
+        // The length that all paths carry needs no reports (RFC 8200, 5).
+        match outgoing.protocol {
+            ICMPV6 if destination.is_ipv6() => mtu.min(LEAST_MTU_V6),
+            _ => mtu,
+        }
     }
 
     /// Sends a packet that fits, once the link address of its next hop is known.
@@ -409,6 +421,9 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         );
     }
 }
+
+/// The length of a packet that each link of IPv6 carries (RFC 8200, 5).
+const LEAST_MTU_V6: usize = 1280;
 
 /// The frames of the longest datagram on a link with the smallest MTU.
 const MOST_FRAGMENTS: usize = 65_535 / (552 - 20) + 2;

@@ -1,5 +1,7 @@
 //! Packets that are longer than the MTU of the link or of the path.
 
+use softclock_wire::packet::ICMPV6;
+
 use super::*;
 
 #[test]
@@ -98,6 +100,31 @@ fn fragments_in_frames_to_all_hosts_are_dropped() {
         assert_eq!(there.counts().errors_sent, answered);
         assert_eq!(there.drops().of(DropReason::NotOurAddress), fragments);
     }
+}
+
+/// Nothing tells a genuine report that a message of ICMPv6 is too long from a forged one, so none is needed.
+#[test]
+fn long_echoes_fit_into_any_path_of_ipv6() {
+    let mut host = host(1, Architecture::SoftLrp);
+    let addresses = Addresses {
+        source: "2001:db8::9".parse().unwrap(),
+        destination: "2001:db8::1".parse().unwrap(),
+    };
+    let echo = Echo {
+        identifier: 1,
+        sequence: 2,
+        data: &[7; 1400],
+    };
+    let mut request = Vec::new();
+    icmp_v6::write_echo_request(addresses, &echo, &mut request);
+    let released = host.neighbors.on_request(NOW, addresses.source, link(9));
+    assert_eq!(released, []);
+    arrive(&mut host, packet_v6(ICMPV6, &request));
+    host.process(NOW, 1);
+    let lengths = core::iter::from_fn(|| host.next_frame()).map(|frame| frame.len());
+    let lengths: Vec<_> = lengths.collect();
+    assert_eq!(lengths.len(), 2);
+    assert!(lengths.iter().all(|&length| length <= Header::BYTES + 1280));
 }
 
 #[test]
