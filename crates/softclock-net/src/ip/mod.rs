@@ -70,6 +70,9 @@ pub struct Output {
     pub may_fragment: bool,
 }
 
+/// The protocol of an IPv6 packet that ends with its headers (RFC 8200, 4.7).
+pub(crate) const NO_NEXT_HEADER: u8 = 59;
+
 /// The longest payload of an IPv4 packet without options.
 pub const MOST_PAYLOAD_V4: usize = MOST_PACKET - v4::HEADER_BYTES;
 /// The longest payload of an IPv6 packet without extension headers. Jumbograms are not supported.
@@ -213,7 +216,18 @@ pub const fn header_bytes(address: &IpAddr) -> usize {
     }
 }
 
-impl Packet<'_> {
+impl<'a> Packet<'a> {
+    /// The protocol of the upper layer, and the bytes from its header on: in a first fragment of IPv6, behind the
+    /// extension headers that were fragmented.
+    pub(crate) fn upper_layer(&self) -> Result<(u8, &'a [u8]), DropReason> {
+        if self.addresses.source.is_ipv4() {
+            return Ok((self.protocol, self.payload));
+        }
+        let (protocol, bytes) = v6::skip_extensions(self.protocol, self.payload)?;
+        let payload = self.payload.get(bytes..).ok_or(DropReason::TooShort)?;
+        Ok((protocol, payload))
+    }
+
     /// Whether the source can be the sender of this packet.
     fn has_possible_source(&self) -> bool {
         match self.addresses.source {

@@ -11,7 +11,7 @@ use super::endpoint::Arrived;
 use super::icmp::shared;
 use crate::drops::DropReason;
 use crate::icmp::{Original, Report, may_answer};
-use crate::ip::{self, Packet};
+use crate::ip::{self, NO_NEXT_HEADER, Packet};
 use crate::link::Header;
 use crate::routes::Destination;
 use crate::{icmp, icmp_v6};
@@ -90,6 +90,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 checked?;
                 let verify = (frame.verify, is_to_group);
                 Err(self.tcp_on_closed_port(now, &packet, verify))
+            }
+            // Nothing follows, and nothing is wrong with that (RFC 8200, 4.7).
+            NO_NEXT_HEADER if !is_v4 => {
+                checked?;
+                Err(DropReason::Protocol)
             }
             _ => {
                 checked?;

@@ -15,7 +15,7 @@ use crate::demux::{Flow, Transport};
 use crate::drops::DropReason;
 use crate::icmp::{Original, Report, may_answer};
 use crate::ip::fragments::Reassembled;
-use crate::ip::{self, Packet};
+use crate::ip::{self, NO_NEXT_HEADER, Packet};
 use crate::link::Header;
 use crate::routes::Destination;
 use crate::{icmp, icmp_v6, udp};
@@ -87,6 +87,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                     false => self.deliver_reassembled(&ids, &flow, (at, length), whole),
                 }
             }
+            NO_NEXT_HEADER if addresses.source.is_ipv6() => Err(DropReason::Protocol),
             TCP if !is_to_group => {
                 self.tcp_on_reassembled(now, at, &packet);
                 Ok(())
@@ -149,13 +150,17 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             let Ok(packet) = ip::parse(&bytes) else {
                 continue;
             };
+            // Extension headers may hide an error message, which is never answered.
+            let Ok((protocol, payload)) = packet.upper_layer() else {
+                continue;
+            };
             let destination = self.routes.classify(packet.addresses.destination);
             let original = Original {
                 addresses: packet.addresses,
                 is_to_group: destination != Destination::Ours,
                 is_later_fragment: false,
-                protocol: packet.protocol,
-                payload: packet.payload,
+                protocol,
+                payload,
             };
             if may_answer(&original) && self.error_rate.take(now) {
                 let addresses = packet.addresses.swapped();

@@ -127,6 +127,23 @@ fn long_echoes_fit_into_any_path_of_ipv6() {
     assert!(lengths.iter().all(|&length| length <= Header::BYTES + 1280));
 }
 
+/// Extension headers behind a fragment header do not hide that a packet is an error message, which is never answered.
+#[test]
+fn an_error_message_of_which_fragments_are_lost_is_not_answered() {
+    let mut host = host(1, Architecture::SoftLrp);
+    let fragment = [DESTINATION_OPTIONS, 0, 0, 1, 0, 0, 0, 1];
+    let options = [ICMPV6, 0, 1, 4, 0, 0, 0, 0];
+    let error = [1, 4, 0, 0, 0, 0, 0, 0];
+    arrive(
+        &mut host,
+        packet_v6(FRAGMENT, &[fragment, options, error].concat()),
+    );
+    host.process(NOW, 1);
+    host.on_timer(NOW + Duration::from_secs(31));
+    assert_eq!(host.drops().of(DropReason::FragmentTimeout), 1);
+    assert_eq!(host.counts().errors_sent, 0);
+}
+
 #[test]
 fn a_smaller_path_mtu_is_obeyed() {
     let (mut here, mut there) = (
@@ -146,3 +163,6 @@ fn a_smaller_path_mtu_is_obeyed() {
     assert_eq!(lengths.len(), 2);
     assert!(lengths.iter().all(|&length| length <= 1300 + Header::BYTES));
 }
+
+/// The number of the header of options for the destination.
+const DESTINATION_OPTIONS: u8 = 60;

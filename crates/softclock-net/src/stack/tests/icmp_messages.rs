@@ -107,6 +107,22 @@ fn a_packet_of_an_unknown_protocol_is_counted_once() {
     assert_eq!(dropped, 1000);
 }
 
+/// Nothing follows the header, which is no protocol that is missing (RFC 8200, 4.7).
+#[test]
+fn a_packet_without_a_next_header_is_not_answered() {
+    let mut host = host(1, Architecture::SoftLrp);
+    arrive(&mut host, packet_v6(59, b"ignored"));
+    let fragments = [(1, b"ignored "), (8, b"as well ")];
+    for (place, payload) in fragments {
+        let header = [59, 0, 0, place, 0, 0, 0, 1];
+        arrive(&mut host, packet_v6(FRAGMENT, &[header, *payload].concat()));
+    }
+    host.process(NOW, 10);
+    assert_eq!(host.counts().reassembled, 1);
+    assert_eq!(host.drops().of(DropReason::Protocol), 2);
+    assert_eq!(host.counts().errors_sent, 0);
+}
+
 /// Gives the host a report that a datagram is longer than 1300 bytes.
 fn report_too_big(host: &mut Host, from: SocketAddr, to: SocketAddr) -> Result<(), DropReason> {
     let carrier = datagram(5, b"");
