@@ -150,7 +150,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let bytes = frame.memory.bytes().len();
         let is_counted = frame.is_counted;
         if self.ip_queue.push((endpoint, frame), bytes).is_err() {
-            self.drops.count(DropReason::IpQueueFull);
+            match endpoint {
+                Some(EagerTarget::Udp(id)) => self.count_drop(id, DropReason::IpQueueFull),
+                _ => self.drops.count(DropReason::IpQueueFull),
+            }
             if !is_counted {
                 self.counts.demux_drops += 1;
             }
@@ -352,7 +355,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         let bytes = frame.memory.bytes().len();
         match frame.into_datagram(&self.routes) {
             Ok(datagram) => self.push_datagram(id, datagram, bytes),
-            Err(reason) => self.drops.count(reason),
+            Err(reason) => self.count_drop(id, reason),
         }
     }
 

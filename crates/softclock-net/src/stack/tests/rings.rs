@@ -43,6 +43,38 @@ fn a_frame_of_a_ring_is_processed_when_its_receiver_takes_it() {
     assert_eq!((counts.frames_received, counts.to_channels), (2, 2));
 }
 
+/// When the protocols run does not decide which packets an endpoint counts as dropped.
+#[test]
+fn a_damaged_datagram_is_counted_by_its_endpoint() {
+    for architecture in Architecture::ALL {
+        let mut host = host(1, architecture);
+        let id = host.bind(at("10.0.0.1:7")).unwrap();
+        let mut damaged = datagram(5, b"damaged");
+        *damaged.last_mut().unwrap() ^= 1;
+        arrive(&mut host, damaged);
+        host.process(NOW, 1);
+        assert!(host.receive(id).is_none());
+        let counts = host.endpoint_counts(id).unwrap();
+        assert_eq!(
+            counts.drops.of(DropReason::UdpChecksum),
+            1,
+            "{architecture:?}"
+        );
+    }
+}
+
+#[test]
+fn a_datagram_without_room_in_the_shared_queue_is_counted_by_its_endpoint() {
+    let mut host = with(1, |settings| {
+        settings.architecture = Architecture::EarlyDemux;
+        settings.ip_queue.packets = 1;
+    });
+    let id = host.bind(at("10.0.0.1:7")).unwrap();
+    (0..3).for_each(|_| arrive(&mut host, datagram(5, b"flood")));
+    let counts = host.endpoint_counts(id).unwrap();
+    assert_eq!(counts.drops.of(DropReason::IpQueueFull), 2);
+}
+
 #[test]
 fn a_frame_in_the_wrong_ring_reaches_its_endpoint() {
     let mut host = host(1, Architecture::NiLrp);
