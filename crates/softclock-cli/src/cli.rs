@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use softclock_http::InputKind;
@@ -144,7 +144,7 @@ fn given(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatche
         Ok(given) => return Ok(given),
         Err(error) => error,
     };
-    if error.kind() == ErrorKind::MissingRequiredArgument {
+    if error.kind() == ErrorKind::MissingRequiredArgument && lacks_flags_only(&error) {
         let lenient = definition.clone().ignore_errors(true);
         if let Ok(given) = lenient.try_get_matches_from(arguments)
             && let Some((_, of_command)) = given.subcommand()
@@ -154,6 +154,12 @@ fn given(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatche
         }
     }
     Err(shown(error, arguments))
+}
+
+/// Whether all that is missing are flags. Operands are not taken from a file.
+fn lacks_flags_only(error: &clap::Error) -> bool {
+    let missing = error.get(ContextKind::InvalidArg);
+    matches!(missing, Some(ContextValue::Strings(names)) if names.iter().all(|name| name.starts_with("--")))
 }
 
 fn matches(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatches, Shown> {
