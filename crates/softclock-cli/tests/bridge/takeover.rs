@@ -63,7 +63,15 @@ fn routes_of_an_alternative_name_are_found() {
     let lab = lab!();
     lab.configure(Place::Middle, "link property add dev veA altname vealt");
     lab.configure(Place::Middle, "route add default dev veA");
-    let line = mistake(&lab.softclock(&["pace", "vealt", "veB", "--class", "rate 100mbit"]));
+    let class = ["--class", "rate 100mbit"];
+    // Without the mistake it would not end by itself.
+    let arguments = [
+        &["pace", "vealt", "veB"],
+        &class[..],
+        &["--duration", "0.1"],
+    ]
+    .concat();
+    let line = mistake(&lab.softclock(&arguments));
     assert!(line.contains("veA has the route default"), "{line}");
 }
 
