@@ -4,11 +4,11 @@ use std::io;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker, ready};
 
-use softclock_core::{SourceId, TriggerState};
+use softclock_core::{Instant, SourceId, TriggerState};
 use softclock_linux::readiness::{Readiness, Token};
 
 use crate::runtime::inner::Inner;
-use crate::runtime::sources::Direction;
+use crate::runtime::sources::{Direction, Sources};
 
 /// A source of events, of any carrier. Dropping it removes the entry and the waiting tasks.
 pub(crate) struct Registration {
@@ -70,12 +70,17 @@ impl Registration {
     /// Returns whether a call in this direction may succeed. Otherwise `cx` is woken when it may. Unlike
     /// [`poll_ready`](Self::poll_ready), this charges nothing to the task.
     pub(crate) fn await_ready(&self, cx: &Context<'_>, direction: Direction) -> bool {
+        self.wait(|sources, now, excess| sources.poll_ready(self.id, direction, cx, now, excess))
+    }
+
+    /// Calls `f`, which may add the task to those that wait, and wakes those that must then look again.
+    fn wait(&self, f: impl FnOnce(&mut Sources, Instant, &mut Vec<Waker>) -> bool) -> bool {
         let mut excess = Vec::new();
-        let mut sources = self.runtime.sources.borrow_mut();
-        let is_ready = sources.poll_ready(self.id, direction, cx, &mut excess);
-        drop(sources);
+        let now = self.runtime.timers.borrow().last_check();
+        let holds = f(&mut self.runtime.sources.borrow_mut(), now, &mut excess);
+        // After the borrow has ended, as this may run code of the user.
         excess.into_iter().for_each(Waker::wake);
-        is_ready
+        holds
     }
 
     /// Ready when the connection is known to be lost. Until then `cx` is woken by the loss and by data to read.
@@ -90,11 +95,9 @@ impl Registration {
     }
 
     fn poll_condition(&self, cx: &Context<'_>, conditions: Readiness) -> Poll<()> {
-        let mut excess = Vec::new();
-        let mut sources = self.runtime.sources.borrow_mut();
-        let holds = sources.poll_condition(self.id, conditions, cx, &mut excess);
-        drop(sources);
-        excess.into_iter().for_each(Waker::wake);
+        let holds = self.wait(|sources, now, excess| {
+            sources.poll_condition(self.id, conditions, cx, now, excess)
+        });
         self.poll_known(holds, cx)
     }
 

@@ -6,8 +6,9 @@
 
 use std::mem;
 use std::task::{Context, Waker};
+use std::time::Duration;
 
-use softclock_core::{Delivery, EventQueues, QueueId, SourceId};
+use softclock_core::{Delivery, EventQueues, Instant, QueueId, SourceId};
 use softclock_linux::readiness::Readiness;
 
 /// A direction in which a task may wait for a descriptor or a socket.
@@ -54,9 +55,10 @@ struct Waiting {
 #[derive(Default)]
 struct Waiters {
     first: Option<Waker>,
-    /// The others, and those that have given up waiting: nobody tells of that. While the memory of many is full, all of
-    /// them are woken, so that those that still wait come back, into twice the memory.
+    /// The others, including tasks that have stopped waiting, which nothing reports.
     more: Vec<Waker>,
+    /// When `more` was last found full. All of them were woken then, so that only those that still wait came back.
+    cleared: Instant,
 }
 
 impl Sources {
@@ -101,13 +103,14 @@ impl Sources {
         id: SourceId,
         direction: Direction,
         cx: &Context<'_>,
+        now: Instant,
         excess: &mut Vec<Waker>,
     ) -> bool {
         if self.is_ready(id, direction) {
             return true;
         }
         let waiters = self.waiting[id.index()].of(direction);
-        waiters.add(cx.waker(), excess);
+        waiters.add(cx.waker(), now, excess);
         false
     }
 
@@ -119,13 +122,14 @@ impl Sources {
         id: SourceId,
         conditions: Readiness,
         cx: &Context<'_>,
+        now: Instant,
         excess: &mut Vec<Waker>,
     ) -> bool {
         if self.is_known(id, conditions) {
             return true;
         }
         let waiters = self.waiting[id.index()].of(Direction::Read);
-        waiters.add(cx.waker(), excess);
+        waiters.add(cx.waker(), now, excess);
         false
     }
 
@@ -185,16 +189,21 @@ impl Waiting {
 }
 
 impl Waiters {
-    fn add(&mut self, waker: &Waker, excess: &mut Vec<Waker>) {
+    /// Adds a task. If there are many, those that were there are moved to `excess` to be woken. The memory for them
+    /// doubles if that was necessary a short time before: then most of them still wait.
+    fn add(&mut self, waker: &Waker, now: Instant, excess: &mut Vec<Waker>) {
         match &self.first {
             None => self.first = Some(waker.clone()),
             Some(first) if first.will_wake(waker) => {}
             Some(_) if self.more.iter().any(|other| other.will_wake(waker)) => {}
             Some(first) => {
-                if self.more.len() >= MANY && self.more.len() == self.more.capacity() {
-                    let room = Vec::with_capacity(2 * self.more.len());
-                    *excess = mem::replace(&mut self.more, room);
+                let most = self.more.capacity();
+                if most >= MANY && self.more.len() == most {
+                    let is_soon = now.since(self.cleared) < CLEARINGS_APART;
+                    let most = if is_soon { 2 * most } else { most };
+                    *excess = mem::replace(&mut self.more, Vec::with_capacity(most));
                     excess.push(first.clone());
+                    self.cleared = now;
                 }
                 self.more.push(waker.clone());
             }
@@ -207,8 +216,11 @@ impl Waiters {
     }
 }
 
-/// The waiting tasks of a source and direction among which some may have given up.
+/// The waiting tasks of a source and direction among which some may have stopped waiting.
 const MANY: usize = 32;
+
+/// The time after which so many new tasks have not all come back to wait.
+const CLEARINGS_APART: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
@@ -225,12 +237,14 @@ mod tests {
     /// Tasks that no longer wait are not kept for ever, and those that wait do not wake each other again and again.
     #[test]
     fn given_up_waits_are_forgotten() {
+        let mut now = Instant::from_ns(1);
         let mut waiters = Waiters::default();
-        for _ in 0..10_000 {
-            let mut excess = Vec::new();
-            waiters.add(&Waker::from(Arc::new(Task)), &mut excess);
+        for _ in 0..100_000 {
+            now += Duration::from_millis(1);
+            waiters.add(&Waker::from(Arc::new(Task)), now, &mut Vec::new());
+            // Those of about two seconds at most.
+            assert!(waiters.more.len() <= 2048, "{}", waiters.more.len());
         }
-        assert!(waiters.more.len() <= 16_384);
         let waiting: Vec<_> = (0..100).map(|_| Waker::from(Arc::new(Task))).collect();
         let mut waiters = Waiters::default();
         let mut to_add: Vec<_> = waiting.clone();
@@ -240,7 +254,7 @@ mod tests {
             let mut woken = Vec::new();
             for waker in to_add {
                 let mut excess = Vec::new();
-                waiters.add(&waker, &mut excess);
+                waiters.add(&waker, now, &mut excess);
                 woken.append(&mut excess);
             }
             to_add = woken;
