@@ -290,7 +290,7 @@ mod tests {
         assert!(read.join().unwrap() == lines);
     }
 
-    /// Programs that share a pipe find the same room; whoever comes second does not wait for more.
+    /// Two programs may find the same room in a pipe that they share. The one that writes second does not wait for more.
     #[test]
     fn writers_of_one_pipe_do_not_wait_for_each_other() {
         const ROUNDS: usize = 10_000;

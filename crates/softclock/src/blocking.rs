@@ -112,7 +112,8 @@ impl Pool {
     /// Queues `job`, or returns it if the queue is full, to wake `waker` when there is room.
     fn submit(&'static self, job: Job, waker: &Waker) -> Option<Job> {
         let mut state = lock(&self.state);
-        if mem::replace(&mut state.process, process::id()) != process::id() {
+        let process = process::id();
+        if mem::replace(&mut state.process, process) != process {
             (state.threads, state.idle) = (0, 0);
         }
         if state.jobs.len() >= QUEUE {

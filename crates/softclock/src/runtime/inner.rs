@@ -44,7 +44,7 @@ pub(crate) struct Inner {
     pub(crate) alarms: Alarms,
     /// Woken tasks. Each is queued at most once.
     pub(crate) ready: RefCell<Ready<Runnable>>,
-    /// The task that runs, or ran last.
+    /// The task that runs, or ran last; `None` while the future of `block_on` runs.
     pub(super) running: Cell<Option<TaskId>>,
     /// The running task if it gives way, so that it is queued behind others when it is woken.
     pub(super) gives_way: Cell<Option<TaskId>>,

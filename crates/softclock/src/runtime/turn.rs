@@ -89,6 +89,7 @@ impl Inner {
         // The code of the user that runs next may compute for long.
         self.prepare_alarms();
         self.call_budget.set(CALLS_PER_POLL);
+        self.running.set(None);
         let output = future.poll(&mut Context::from_waker(waker));
         self.end_task();
         output

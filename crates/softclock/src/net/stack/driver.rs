@@ -417,8 +417,8 @@ impl Driver {
 /// The waker of a task that waits for the end. Its future owns this.
 type EndWaiter = RefCell<Option<Waker>>;
 
-/// Tells other threads that nobody serves their sockets any more, at the end of the driver's task: handles of the stack
-/// and sockets may keep the driver after its runtime.
+/// Ends the sockets of other threads at the end of the driver's task, which receives and sends for them. The driver
+/// itself may last longer: handles of the stack and sockets refer to it.
 struct MembersEnd(Rc<Driver>);
 
 impl Drop for MembersEnd {
