@@ -147,18 +147,23 @@ async fn send_over(
     accepted.stats().path
 }
 
+/// One datagram of a socket to itself.
+fn to_itself<'a>(socket: &PacedSocket, contents: &'a [u8]) -> Transmit<'a> {
+    Transmit {
+        destination: socket.local_addr().unwrap(),
+        ecn: None,
+        contents,
+        segment_size: None,
+        src_ip: None,
+    }
+}
+
 /// quinn tries again as long as the poller is ready: it must not be while the socket takes nothing.
 #[tokio::test]
 async fn a_connection_that_is_not_observed_waits_for_the_socket() {
     let socket = paced_by_window(bind(), &TokioRuntime, Limits::default()).unwrap();
     let mut poller = socket.clone().create_io_poller();
-    let transmit = Transmit {
-        destination: socket.local_addr().unwrap(),
-        ecn: None,
-        contents: b"early",
-        segment_size: None,
-        src_ip: None,
-    };
+    let transmit = to_itself(&socket, b"early");
     // tokio has not yet asked the kernel.
     let early = socket.try_send(&transmit).unwrap_err();
     assert_eq!(early.kind(), ErrorKind::WouldBlock);
@@ -175,13 +180,7 @@ async fn a_connection_that_is_not_observed_waits_for_the_socket() {
 async fn a_connection_that_waits_keeps_its_queue() {
     let socket = paced_by_window(bind(), &TokioRuntime, Limits::default()).unwrap();
     let mut poller = socket.clone().create_io_poller();
-    let transmit = Transmit {
-        destination: socket.local_addr().unwrap(),
-        ecn: None,
-        contents: &[0; 1200],
-        segment_size: None,
-        src_ip: None,
-    };
+    let transmit = to_itself(&socket, &[0; 1200]);
     let controller = || observed(CubicConfig::default()).build(Instant::now(), 1200);
     let (mut own, mut other) = (controller(), controller());
     let mut cx = Context::from_waker(Waker::noop());

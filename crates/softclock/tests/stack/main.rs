@@ -1,5 +1,7 @@
 //! The life of a runtime's own network stack. Its sockets have the tests of all carriers (`tests/sockets`).
 
+mod end;
+
 use std::io::ErrorKind;
 use std::net::{SocketAddr, SocketAddrV6};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,6 +35,7 @@ macro_rules! open {
         }
     };
 }
+use open;
 
 const DELAY: InterruptDelay = InterruptDelay {
     rounds: 2,

@@ -10,32 +10,16 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use softclock::Runtime;
-use softclock::net::stack::{self, StackError, StackOptions, StackShare};
+use softclock::net::stack::{self, StackError, StackShare};
 use softclock::net::{TcpStream, UdpSocket};
 use softclock_linux::link::Link;
+
+use crate::{open, options};
 
 const OWN: [u8; 4] = [192, 0, 2, 7];
 
 /// The time after which a test fails.
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// Options for a TAP device of this process.
-fn options(name: &str) -> (String, StackOptions) {
-    let name = format!("{name}{:x}", std::process::id());
-    let mut options = StackOptions::new(format!("tap:{name}"));
-    options.addresses.push("192.0.2.7/24".parse().unwrap());
-    (name, options)
-}
-
-/// Opens a stack, or skips the test where that is not permitted.
-macro_rules! open {
-    ($options:expr) => {
-        match stack::open($options) {
-            Ok(stack) => stack,
-            Err(error) => softclock_testing::skip!("{error}"),
-        }
-    };
-}
 
 /// Deletes a device, while the current task goes on.
 fn delete(name: &str) -> bool {
