@@ -1,7 +1,7 @@
 //! The contract of UDP sockets.
 
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::time::Duration;
 
 use softclock::net::{BindOptions, Ecn, RecvBatch, RecvOptions, Transmit, UdpSocket};
@@ -130,6 +130,26 @@ pub(super) async fn a_connected_socket_hears_its_peer_only(address: SocketAddr) 
     );
     one.send(b"reply").await.unwrap();
     assert_eq!(peer.recv_from(&mut buffer).await.unwrap(), (5, here));
+}
+
+/// The scope of an address that is not link-local has no meaning (RFC 4007).
+pub(super) async fn scopes_of_global_addresses_are_ignored(address: SocketAddr) {
+    let scoped = |address: SocketAddr| match address {
+        SocketAddr::V6(v6) => SocketAddrV6::new(*v6.ip(), v6.port(), 0, LOOPBACK).into(),
+        v4 => v4,
+    };
+    let (one, peer) = two(scoped(address));
+    let (here, there) = (one.local_addr().unwrap(), peer.local_addr().unwrap());
+    let again = UdpSocket::bind(scoped(here)).unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::AddrInUse);
+    one.connect(scoped(there)).unwrap();
+    settled(address).await;
+    assert_eq!(one.peer_addr().unwrap(), there);
+    peer.send_to(b"peer", scoped(here)).await.unwrap();
+    let mut buffer = [0; 16];
+    assert_eq!(one.recv(&mut buffer).await.unwrap(), 4);
+    drop(one);
+    UdpSocket::bind(here).unwrap();
 }
 
 pub(super) async fn datagrams_are_received_and_sent_without_waiting(address: SocketAddr) {

@@ -79,6 +79,7 @@ macro_rules! conformance {
         conformance!(@tests $address $by, $pacing;
             datagrams_keep_their_bounds
             a_connected_socket_hears_its_peer_only
+            scopes_of_global_addresses_are_ignored
             datagrams_are_received_and_sent_without_waiting
             options_of_datagrams_are_set_or_refused
             members_receive_what_is_sent_to_their_group

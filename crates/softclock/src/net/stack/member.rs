@@ -91,6 +91,8 @@ impl MemberUdp {
         if self.source(ip).is_none() {
             return Err(io::ErrorKind::NetworkUnreachable.into());
         }
+        // Frames have neither scope nor flow label.
+        let peer = SocketAddr::new(ip, peer.port());
         self.remote.set(Some(peer));
         self.shared.ask(Change::Connect(self.socket.local, peer));
         self.runtime.trigger(TriggerState::SystemCall);

@@ -190,8 +190,10 @@ impl Shared {
         ports.is_none_or(|ports| ports.contains(&(transport, port)))
     }
 
-    /// Reserves an address and port; port 0 stands for any free one. `None` if it is in use.
+    /// Reserves an address and port; port 0 stands for any free one. Returns them without scope and flow label, which
+    /// frames do not have. `None` if they are in use.
     pub(super) fn reserve(&self, local: SocketAddr) -> Option<SocketAddr> {
+        let local = SocketAddr::new(local.ip(), local.port());
         let mut bindings = lock(&self.bindings);
         if local.port() != 0 {
             let is_new = bindings.bound.insert(local, ()).is_none();
