@@ -38,6 +38,7 @@ pub mod ip;
 pub mod link;
 pub mod neighbors;
 pub mod ports;
+mod random;
 pub mod rate_limit;
 pub mod routes;
 pub mod stack;

@@ -6,6 +6,7 @@
 
 pub mod arp;
 pub mod fragments;
+mod identifications;
 pub mod ndisc;
 mod v4;
 mod v6;
@@ -17,6 +18,8 @@ use softclock_wire::packet::ICMPV6;
 
 use crate::checksum::Addresses;
 use crate::drops::DropReason;
+
+pub use identifications::Identifications;
 
 /// A parsed packet, or a parsed fragment of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,8 +65,9 @@ pub struct Output {
     pub hop_limit: u8,
     /// The type of service of IPv4, or the traffic class of IPv6.
     pub traffic_class: u8,
-    /// The number by which the receiver recognizes the fragments of the packet. Should be hard to predict and must not
-    /// repeat for the same addresses while fragments can be on their way (RFC 7739). IPv4 takes the low 16 bits.
+    /// The number by which the receiver recognizes the fragments of the packet, from [`Identifications`]. It must not
+    /// repeat for the same addresses while fragments can be on their way. A packet that nobody may cut needs none
+    /// (RFC 6864, 4.1). IPv4 takes the low 16 bits.
     pub identification: u32,
     /// Whether [`fragments()`] may cut the packet, and routers, too, if it is IPv4. Otherwise IPv4 sets "don't
     /// fragment", which path MTU discovery needs.

@@ -99,7 +99,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             _ => {
                 checked?;
                 // The demultiplexer has taken a token of the rate limit for a closed port.
-                let may_answer = packet.protocol == UDP || self.error_rate.take(now);
+                let may_answer = packet.protocol == UDP || self.may_report(now);
                 Err(self.refuse(now, &packet, bytes, (is_to_group, may_answer)))
             }
         }

@@ -67,6 +67,20 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         Ok(())
     }
 
+    /// Takes a place in the rate limit for an error to report, if there is one; returns whether.
+    ///
+    /// A host that gets the answers to its own packets could tell by an exact limit how many others got, and so which
+    /// port of a resolver is open (Man et al., *DNS Cache Poisoning Attack Reloaded*, CCS 2020). So an error takes one
+    /// token or two, at random.
+    pub(super) fn may_report(&mut self, now: Instant) -> bool {
+        let may_report = self.error_rate.take(now);
+        if may_report && self.random.draw().is_multiple_of(2) {
+            // The last token is enough for an error.
+            let _ = self.error_rate.take(now);
+        }
+        may_report
+    }
+
     /// Gives an error about a connection of another stack to that stack; returns whether it is one.
     pub(super) fn hand_error_over(
         &mut self,

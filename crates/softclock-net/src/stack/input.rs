@@ -253,7 +253,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 match endpoint {
                     Some(id) => Ok(Target::Channel(id)),
                     // The control channel answers. A flood to closed ports must not fill it.
-                    None if self.error_rate.take(now) => Ok(Target::Control),
+                    None if self.may_report(now) => Ok(Target::Control),
                     None => Err(DropReason::PortUnreachable),
                 }
             }

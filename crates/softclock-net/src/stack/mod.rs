@@ -83,9 +83,11 @@ use self::tcp::Tcp;
 use crate::channel::Channel;
 use crate::demux::{HashKey, InUse, Table, Transport};
 use crate::drops::{DropReason, Drops};
+use crate::ip::Identifications;
 use crate::ip::fragments::Reassembly;
 use crate::neighbors::Neighbors;
 use crate::ports::DynamicPorts;
+use crate::random::Random;
 use crate::rate_limit::{SourceBuckets, TokenBucket};
 use crate::routes::Routes;
 
@@ -181,10 +183,9 @@ pub struct Stack<B> {
     spare: Spare,
     echo_rate: SourceBuckets,
     error_rate: TokenBucket,
-    /// The identification of the next packet of IPv4 or fragment of IPv6.
-    next_identification: u32,
-    /// The ports for endpoints that state none.
-    ports: DynamicPorts,
+    identifications: Identifications,
+    /// For what other hosts must not foresee, where no other key is at hand.
+    random: Random,
     drops: Drops,
     counts: StackCounts,
 }
@@ -226,8 +227,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Creates a stack without endpoints. `key` must be random, so that attackers cannot choose flows that collide in
     /// the demultiplexer's table.
     pub fn new(settings: Settings, routes: Routes, key: HashKey) -> Self {
-        // A random start, so that ports and identifications do not reveal when the stack started.
-        let HashKey([seed, _]) = key;
         Self {
             routes,
             table: Table::new(key),
@@ -254,8 +253,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 key,
             ),
             error_rate: TokenBucket::new(settings.errors_per_second, BURST),
-            next_identification: (seed >> 32) as u32,
-            ports: DynamicPorts::new(seed),
+            identifications: Identifications::new(key),
+            random: Random::new(key),
             drops: Drops::default(),
             counts: StackCounts::default(),
             settings,
@@ -263,7 +262,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     }
 
     /// Binds a UDP port, for one of the stack's addresses, or for all of one version of IP if the address is
-    /// unspecified, and returns its endpoint. Port 0 stands for any free one of 49152 to 65535 (RFC 6335, 6).
+    /// unspecified, and returns its endpoint. Port 0 stands for any free one of 49152 to 65535 (RFC 6335, 6), from one
+    /// on that other hosts cannot foresee (RFC 6056).
     ///
     /// # Errors
     /// [`BindError::InUse`], [`BindError::NotOurAddress`], and [`BindError::TooMany`] for more than 65 536 endpoints.
@@ -278,12 +278,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if port != 0 {
             return self.bind_port((address, port));
         }
-        let mut ports = self.ports;
+        let mut ports = DynamicPorts::new(self.random.draw());
         let bound = ports.find(|port| match self.bind_port((address, port)) {
             Err(BindError::InUse) => None,
             bound => Some(bound),
         });
-        self.ports = ports;
         bound.unwrap_or(Err(BindError::InUse))
     }
 

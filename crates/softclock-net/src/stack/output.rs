@@ -14,7 +14,7 @@ use super::endpoint::{Arrived, DatagramOptions, HOP_LIMIT, Memory};
 use super::{BindError, EndpointId, Frame, Stack};
 use crate::checksum::{Addresses, Verify};
 use crate::drops::DropReason;
-use crate::ip;
+use crate::ip::{self, Identifications};
 use crate::link::{Header, LinkAddress};
 use crate::neighbors::Resolved;
 use crate::routes::{Destination, NextHop};
@@ -97,13 +97,21 @@ impl Outgoing {
         }
     }
 
-    const fn output(&self, identification: u32) -> ip::Output {
+    /// The header of a whole packet. That of IPv6 has no identification.
+    fn output(&self, identifications: &Identifications) -> ip::Output {
+        self.output_with(match self.addresses.source {
+            IpAddr::V4(_) if self.may_fragment => identifications.next(self.addresses),
+            _ => 0,
+        })
+    }
+
+    const fn output_with(&self, identification: u32) -> ip::Output {
         ip::Output {
+            identification,
             addresses: self.addresses,
             protocol: self.protocol,
             hop_limit: self.hop_limit,
             traffic_class: self.traffic_class,
-            identification,
             may_fragment: self.may_fragment,
         }
     }
@@ -119,7 +127,7 @@ pub struct Ports {
 }
 
 /// Builds the packet of a datagram for [`Stack::send_packet`]: room for an Ethernet header, then the IP header, the UDP
-/// header and the payload. `identification` should differ from that of other packets that may be in the network.
+/// header and the payload.
 ///
 /// # Errors
 /// [`SendError::TooLong`], and [`SendError::Remote`] if the addresses are of different versions of IP.
@@ -127,7 +135,7 @@ pub fn datagram_packet(
     addresses: Addresses,
     ports: Ports,
     options: &DatagramOptions,
-    identification: u32,
+    identifications: &Identifications,
     payload: &[u8],
 ) -> Result<Vec<u8>, SendError> {
     if addresses.source.is_ipv4() != addresses.destination.is_ipv4() {
@@ -138,7 +146,7 @@ pub fn datagram_packet(
     }
     let outgoing = Outgoing::of_datagram(addresses, options);
     let payload_bytes = udp::HEADER_BYTES + payload.len();
-    let output = outgoing.output(identification);
+    let output = outgoing.output(identifications);
     let mut frame = Vec::with_capacity(packet_bytes(&output, payload_bytes));
     begin(&output, payload_bytes, &mut frame);
     udp::write(
@@ -228,8 +236,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             source: port,
             destination: remote.port(),
         };
-        let identification = self.next_identification();
-        let frame = datagram_packet(addresses, ports, &options, identification, payload)?;
+        let frame = datagram_packet(addresses, ports, &options, &self.identifications, payload)?;
         self.transmit(now, &outgoing, frame, None)?;
         self.counts.datagrams_sent += 1;
         if let Some(endpoint) = self.endpoints.get_mut(id.0) {
@@ -240,7 +247,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
 
     /// Begins a packet, in the memory of one that has left; see [`begin`].
     pub(super) fn begin(&mut self, outgoing: &Outgoing, payload_bytes: usize) -> Vec<u8> {
-        let output = self.output(outgoing);
+        let output = outgoing.output(&self.identifications);
         let mut frame = self.spare.take(packet_bytes(&output, payload_bytes));
         begin(&output, payload_bytes, &mut frame);
         frame
@@ -250,15 +257,6 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// others in it. Frames that are not given back are allocated.
     pub fn give_back(&mut self, frame: Vec<u8>) {
         self.spare.give_back(frame);
-    }
-
-    fn output(&mut self, outgoing: &Outgoing) -> ip::Output {
-        outgoing.output(self.next_identification())
-    }
-
-    fn next_identification(&mut self) -> u32 {
-        self.next_identification = self.next_identification.wrapping_add(1);
-        self.next_identification
     }
 
     /// Sends a packet that [`datagram_packet`] has built, in another thread for instance.
@@ -334,7 +332,13 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             return Ok(());
         }
         let start = Header::BYTES + ip::header_bytes(&outgoing.addresses.source);
-        let output = self.output(outgoing);
+        // A whole packet of IPv4 has the number of its fragments.
+        let output = match frame.bytes.get(Header::BYTES..) {
+            Some(&[0x40..0x50, _, _, _, i0, i1, ..]) => {
+                outgoing.output_with(u16::from_be_bytes([i0, i1]).into())
+            }
+            _ => outgoing.output_with(self.identifications.next(outgoing.addresses)),
+        };
         let payload = frame.bytes.get(start..).unwrap_or_default();
         for packet in ip::fragments(&output, payload, mtu) {
             let mut frame = vec![0; Header::BYTES];

@@ -107,7 +107,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         ip::write_header_of_reassembled(packet, &mut bytes);
         let quoted = packet.payload.len().min(self.settings.mtu);
         bytes.extend(packet.payload.get(..quoted).unwrap_or_default());
-        let is_within_rate = self.error_rate.take(now);
+        let is_within_rate = self.may_report(now);
         self.refuse(now, packet, &bytes, (is_to_group, is_within_rate))
     }
 
@@ -162,7 +162,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 protocol,
                 payload,
             };
-            if may_answer(&original) && self.error_rate.take(now) {
+            if may_answer(&original) && self.may_report(now) {
                 let addresses = packet.addresses.swapped();
                 self.send_report(now, addresses, Report::ReassemblyTimeExceeded, &bytes);
             }

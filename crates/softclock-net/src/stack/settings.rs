@@ -87,7 +87,7 @@ pub struct Settings {
     /// The most answers to echo requests in a second.
     pub echoes_per_second: u32,
     /// The most ICMP errors in a second that the stack sends, for instance about closed ports (RFC 1812, 4.3.2.8;
-    /// RFC 4443, 2.4 f).
+    /// RFC 4443, 2.4 f). By chance an error counts twice, so that other hosts cannot tell how many were sent.
     pub errors_per_second: u32,
     /// Connections.
     pub tcp: TcpSettings,

@@ -141,8 +141,10 @@ fn packets_can_be_processed_and_built_elsewhere() {
             traffic_class: 3,
             ..DatagramOptions::default()
         };
+        let numbers = Identifications::new(HashKey([5, 6]));
         for payload in [&[5; 100][..], &[6; 4000]] {
-            let packet = datagram_packet(addresses("10.0.0.1"), ports, &class, 9, payload).unwrap();
+            let packet =
+                datagram_packet(addresses("10.0.0.1"), ports, &class, &numbers, payload).unwrap();
             here.send_packet(NOW, packet).unwrap();
             exchange(NOW, &mut here, &mut there);
             let pending = there.take_pending(id).unwrap();
@@ -152,8 +154,69 @@ fn packets_can_be_processed_and_built_elsewhere() {
             assert_eq!((datagram.payload(), datagram.ecn), (payload, 3));
             assert_eq!(datagram.source, at("10.0.0.1:7"));
         }
-        let foreign = datagram_packet(addresses("10.0.0.3"), ports, &class, 9, b"").unwrap();
+        let foreign = datagram_packet(addresses("10.0.0.3"), ports, &class, &numbers, b"").unwrap();
         assert_eq!(here.send_packet(NOW, foreign), Err(SendError::Remote));
         assert_eq!(here.send_packet(NOW, vec![0; 20]), Err(SendError::Remote));
     }
+}
+
+/// The identification of a packet of IPv4, or of a fragment of IPv6, and its receiver.
+fn identification(frame: &[u8]) -> Option<(IpAddr, u32)> {
+    let packet = frame.get(Header::BYTES..)?;
+    let parsed = ip::parse(packet).ok()?;
+    let to = parsed.addresses.destination;
+    let number = match to {
+        IpAddr::V4(_) => u16::from_be_bytes([packet[4], packet[5]]).into(),
+        IpAddr::V6(_) => parsed.fragment?.identification,
+    };
+    Some((to, number))
+}
+
+/// RFC 7739: a receiver neither learns how much is sent to others, nor can it tell their identifications.
+#[test]
+fn each_receiver_has_identifications_of_its_own() {
+    for [own, one, other] in [
+        ["10.0.0.1:7", "10.0.0.2:9", "10.0.0.3:9"],
+        ["[2001:db8::1]:7", "[2001:db8::2]:9", "[2001:db8::3]:9"],
+    ] {
+        let mut here = host(1, Architecture::SoftLrp);
+        let id = here.bind(at(own)).unwrap();
+        for (number, to) in [(2, one), (3, other)] {
+            here.send_to(NOW, id, at(to), b"first").unwrap();
+            exchange(NOW, &mut here, &mut host(number, Architecture::SoftLrp));
+        }
+        let mut sent = Vec::new();
+        for to in [one, other, other, one, other, one] {
+            here.send_to(NOW, id, at(to), &[1; 1600]).unwrap();
+            while let Some(frame) = here.next_frame() {
+                sent.extend(identification(&frame));
+            }
+        }
+        let [to_one, to_other] = [one, other].map(|address| {
+            let of = sent.iter().filter(|(to, _)| *to == at(address).ip());
+            let mut numbers: Vec<_> = of.map(|(_, number)| *number).collect();
+            numbers.dedup();
+            numbers
+        });
+        for numbers in [&to_one, &to_other] {
+            let following = numbers.windows(2).filter(|pair| pair[1] == pair[0] + 1);
+            assert_eq!((numbers.len(), following.count()), (3, 2), "{sent:?}");
+        }
+        assert!(to_one.iter().all(|number| !to_other.contains(number)));
+    }
+}
+
+/// RFC 6056: a resolver's next port must not follow from the ports that it used before.
+#[test]
+fn chosen_ports_do_not_follow_one_another() {
+    let mut host = host(1, Architecture::SoftLrp);
+    let mut ports = Vec::new();
+    for _ in 0..20 {
+        let id = host.bind(at("0.0.0.0:0")).unwrap();
+        ports.push(host.local(id).unwrap().port());
+    }
+    let following = ports
+        .windows(2)
+        .filter(|pair| pair[1].wrapping_sub(pair[0]) <= 16);
+    assert!(following.count() < 3, "{ports:?}");
 }

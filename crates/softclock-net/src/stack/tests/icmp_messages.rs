@@ -1,5 +1,6 @@
 //! Echoes and errors of ICMP and ICMPv6.
 
+use alloc::collections::BTreeSet;
 use core::net::SocketAddrV6;
 
 use super::*;
@@ -76,13 +77,23 @@ fn the_scope_of_a_connected_address_hides_no_error() {
 fn a_flood_to_closed_ports_leaves_the_control_channel_to_others() {
     let mut host = with(1, |settings| settings.errors_per_second = 10);
     (0..10_000).for_each(|_| arrive(&mut host, datagram(5, b"flood")));
-    assert_eq!(
-        host.process(NOW, usize::MAX),
-        50,
-        "the burst of the rate limit"
-    );
+    let answered = host.process(NOW, usize::MAX);
+    assert!((25..=50).contains(&answered), "{answered} of a burst of 50");
     assert_eq!(host.drops().of(DropReason::ControlFull), 0);
     assert_eq!(host.drops().of(DropReason::PortUnreachable), 10_000);
+}
+
+/// Who cannot see the errors that others get cannot count them either.
+#[test]
+fn the_rate_limit_of_errors_cannot_be_counted() {
+    let bursts = (0..20).map(|key| {
+        let routes = Routes::new(vec!["10.0.0.1/24".parse().unwrap()], vec![]).unwrap();
+        let mut host: Host = Stack::new(Settings::new(link(1), 1500), routes, HashKey([key, 7]));
+        (0..1000).for_each(|_| arrive(&mut host, datagram(5, b"flood")));
+        host.process(NOW, usize::MAX)
+    });
+    let bursts: BTreeSet<_> = bursts.collect();
+    assert!(bursts.len() > 3, "{bursts:?}");
 }
 
 #[test]
@@ -101,7 +112,8 @@ fn a_packet_of_an_unknown_protocol_is_counted_once() {
         arrive(&mut host, frame);
         host.process(NOW, 10);
     }
-    assert_eq!(host.counts().errors_sent, 50, "the burst of the rate limit");
+    let sent = host.counts().errors_sent;
+    assert!((25..=50).contains(&sent), "{sent} of a burst of 50");
     let reasons = [DropReason::Protocol, DropReason::IcmpRate];
     let dropped: u64 = reasons.map(|reason| host.drops().of(reason)).iter().sum();
     assert_eq!(dropped, 1000);

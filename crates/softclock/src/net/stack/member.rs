@@ -342,13 +342,13 @@ impl MemberUdp {
             source: self.socket.local.port(),
             destination: peer.port(),
         };
-        let identification = self.shared.next_identification();
         let mut options = self.options.get();
         if let Some(ecn) = datagram.ecn {
             options.traffic_class = with_ecn(options.traffic_class, ecn);
         }
         let payload = datagram.payload;
-        let packet = datagram_packet(addresses, ports, &options, identification, payload)?;
+        let identifications = &self.shared.identifications;
+        let packet = datagram_packet(addresses, ports, &options, identifications, payload)?;
         self.shared.send(packet, cx).map_err(|error| match error {
             NotSent::Full => SendError::Full,
             NotSent::Closed => SendError::Closed,

@@ -18,7 +18,9 @@ use softclock_core::Instant;
 use softclock_core::signalling::Policy;
 use softclock_linux::link::{Chunk, Link, Transport, XdpChannels};
 use softclock_net::channel::ChannelLimits;
+use softclock_net::demux::HashKey;
 use softclock_net::drops::DropReason;
+use softclock_net::ip::Identifications;
 use softclock_net::ports::DynamicPorts;
 use softclock_net::rate_limit::TokenBucket;
 use softclock_net::routes::Routes;
@@ -28,6 +30,7 @@ use softclock_net::stack::{
 
 use super::capture::Capture;
 use super::lane::{Lanes, Leaving};
+use super::random::random;
 use super::ring::{Closed, SocketRing};
 pub(super) use socket::SharedSocket;
 
@@ -60,7 +63,7 @@ pub(super) struct Shared {
     /// Wakes the task of the driver.
     driver: Mutex<Option<Waker>>,
     is_closed: AtomicBool,
-    identification: AtomicU32,
+    pub(super) identifications: Identifications,
 }
 
 /// What the threads of a stack have in common from its start.
@@ -75,8 +78,6 @@ pub(super) struct SharedParts {
     pub(super) channels: Option<Arc<XdpChannels>>,
     pub(super) capture: Option<Arc<Capture>>,
     pub(super) signalling: Policy,
-    /// Begins the identifications of packets and the dynamic ports.
-    pub(super) seed: u64,
 }
 
 /// The ports of the stack, and the changes that the driver has not made yet.
@@ -85,8 +86,6 @@ struct Bindings {
     bound: HashMap<SocketAddr, ()>,
     /// In order. Bounded by the number of sockets, since the end of a socket cancels what waits for it.
     changes: Vec<Change>,
-    /// The ports for sockets that state none.
-    ports: DynamicPorts,
 }
 
 /// A change that a socket of another thread asks the driver for.
@@ -151,11 +150,10 @@ pub(super) enum NotSent {
 
 impl Shared {
     pub(super) fn new(parts: SharedParts) -> Self {
-        let SharedParts { settings, seed, .. } = parts;
+        let settings = parts.settings;
         let bindings = Bindings {
             bound: HashMap::new(),
             changes: Vec::new(),
-            ports: DynamicPorts::new(seed),
         };
         let rate = TokenBucket::new(settings.errors_per_second, MOST_RETURNED as u32);
         let stacks = settings.steering.map_or(1, |steering| steering.stacks());
@@ -180,7 +178,7 @@ impl Shared {
             looks: AtomicU32::new(0),
             driver: Mutex::default(),
             is_closed: AtomicBool::new(false),
-            identification: AtomicU32::new((seed >> 32) as u32),
+            identifications: Identifications::new(HashKey([(); 2].map(|()| random()))),
         }
     }
 
@@ -199,10 +197,10 @@ impl Shared {
             let is_new = bindings.bound.insert(local, ()).is_none();
             return is_new.then_some(local);
         }
-        let Bindings { bound, ports, .. } = &mut *bindings;
-        ports.find(|port| {
+        DynamicPorts::new(random()).find(|port| {
             let local = SocketAddr::new(local.ip(), port);
-            bound.insert(local, ()).is_none().then_some(local)
+            let is_new = bindings.bound.insert(local, ()).is_none();
+            is_new.then_some(local)
         })
     }
 
@@ -339,11 +337,6 @@ impl Shared {
         drop(outgoing);
         blocked.into_iter().for_each(Waker::wake);
         must_wait
-    }
-
-    /// The identification of the next packet.
-    pub(super) fn next_identification(&self) -> u32 {
-        self.identification.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Opens the ring of a socket, if the interface has rings and the socket is bound to an address of the stack.

@@ -12,7 +12,6 @@ use softclock_net::stack::{EndpointId, SendError, Stack};
 
 use super::Driver;
 use crate::net::stack::lane::Leaving;
-use crate::net::stack::random::random;
 use crate::net::stack::shared::{Change, Shared, SharedParts, SharedSocket};
 
 impl Driver {
@@ -29,7 +28,6 @@ impl Driver {
                 channels: channels.map(|channels| channels.all().clone()),
                 capture: self.capture.clone(),
                 signalling: self.signalling.policy(),
-                seed: random(),
             });
             for id in self.sockets.borrow().keys() {
                 if let Some(local) = stack.bound(*id) {
