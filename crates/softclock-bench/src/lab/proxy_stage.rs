@@ -6,6 +6,7 @@ use std::io;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
 use softclock::fs::raise_descriptor_limit;
 
 use crate::load::closed_loop::{Load, Target};
@@ -84,7 +85,8 @@ impl Stage {
         Ok(running)
     }
 
-    /// Starts the proxies of `kinds` that can run here, each with `cold` cold connections.
+    /// Starts the proxies of `kinds` that can run here, each with `cold` cold connections. Each runs only while it is
+    /// measured, since the others, of which some never sleep, share its processor.
     ///
     /// # Errors
     /// As [`proxies`](Self::proxies), and those of the connections.
@@ -120,8 +122,10 @@ impl Stage {
     }
 
     fn crowd(&self, start: impl FnOnce() -> io::Result<Server>) -> io::Result<Crowd<'_>> {
+        let server = self.processors.on(self.processors.server, start)?;
+        server.signal(Signal::STOP)?;
         Ok(Crowd {
-            server: self.processors.on(self.processors.server, start)?,
+            server,
             cold: Vec::new(),
             connections: 0,
             stage: self,
@@ -162,7 +166,7 @@ pub fn saturation(
     Ok(rates[SLICES / 2])
 }
 
-/// A server and its cold connections. The server is dropped first, so that its side of the connections is left in
+/// A server and its cold connections. The server is stopped (SIGSTOP) but in calls. It is dropped first, so that its side of the connections is left in
 /// TIME_WAIT and the clients' ports are free again.
 #[derive(Debug)]
 pub struct Crowd<'a> {
@@ -186,17 +190,19 @@ impl Crowd<'_> {
             per_process: PER_PROCESS,
         };
         let Stage { processors, .. } = self.stage;
-        let cold = processors.on(processors.clients, || Cold::open(&options))?;
+        let cold = self.running(|| processors.on(processors.clients, || Cold::open(&options)))?;
         self.cold.push(cold);
         self.connections = connections;
-        let start = Instant::now();
-        while let Err(error) = self.check() {
-            if start.elapsed() > PATIENCE {
-                return Err(error);
+        self.running(|| {
+            let start = Instant::now();
+            while let Err(error) = self.check() {
+                if start.elapsed() > PATIENCE {
+                    return Err(error);
+                }
+                thread::sleep(LOOK_UP);
             }
-            thread::sleep(LOOK_UP);
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Measures a slice with `connections` outstanding requests.
@@ -213,9 +219,11 @@ impl Crowd<'_> {
             connections,
             keep_alive: true,
         };
-        let slice = Slice::measure(&self.server, &target, *load, processors, slice)?;
-        self.check()?;
-        Ok(slice)
+        self.running(|| {
+            let slice = Slice::measure(&self.server, &target, *load, processors, slice)?;
+            self.check()?;
+            Ok(slice)
+        })
     }
 
     /// Sends requests at `rate` per second for `duration`, in an open loop, on `connections` connections at first and
@@ -239,9 +247,22 @@ impl Crowd<'_> {
         };
         let Stage { processors, .. } = self.stage;
         let run = || load::hot::run(&options, |_, _| {});
-        let result = processors.on(processors.clients, run)?;
-        self.check()?;
-        Ok(result)
+        self.running(|| {
+            let result = processors.on(processors.clients, run)?;
+            self.check()?;
+            Ok(result)
+        })
+    }
+
+    /// Lets the server run during a call, and for a moment before and after, so that it handles what has happened
+    /// outside of the measurement.
+    fn running<T>(&self, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.server.signal(Signal::CONT)?;
+        thread::sleep(SETTLING);
+        let result = call();
+        thread::sleep(SETTLING);
+        self.server.signal(Signal::STOP)?;
+        result
     }
 
     /// Checks that the server has at least as many descriptors as there are cold connections.
@@ -274,9 +295,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 const LOOK_UP: Duration = Duration::from_millis(5);
 
+/// The time in which a server handles what happened while it was stopped.
+const SETTLING: Duration = Duration::from_millis(20);
+
 const NOTES: [&str; 3] = [
-    "the proxy has one processor and one thread; upstream, hot and cold clients share another; a file of 1 KB; connections \
-     are kept on both sides; no logs",
+    "the proxy has one processor and one thread, and the other proxies are stopped meanwhile; upstream, hot and cold clients \
+     share another; a file of 1 KB; connections are kept on both sides; no logs",
     "each proxy has its defaults but for connections that may carry any number of requests, up to 64 kept to the upstream, and \
      patience with clients that send nothing; nginx has keepalive 64, HTTP/1.1 to the upstream, multi_accept, and as in \
      Debian's nginx.conf sendfile and tcp_nopush; HAProxy has http-reuse always, and keeps connections however many \

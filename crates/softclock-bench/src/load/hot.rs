@@ -60,19 +60,23 @@ pub struct HotResult {
     pub retries: u64,
     /// Latency of complete responses in microseconds, from the time at which the request was due.
     pub latency_us: Histogram<u64>,
+    /// Those of the responses whose status is not 200, which are among `latency_us`.
+    pub refused_us: Histogram<u64>,
     /// The time from the first request to the last response.
     pub elapsed: Duration,
 }
 
 impl HotResult {
     pub(super) fn new() -> Self {
+        // From a microsecond to ten minutes, with three significant digits.
+        let latency_us = Histogram::new_with_bounds(1, 600_000_000, 3).expect("constant bounds");
         Self {
             intended: 0,
             statuses: BTreeMap::new(),
             errors: BTreeMap::new(),
             retries: 0,
-            // From a microsecond to ten minutes, with three significant digits.
-            latency_us: Histogram::new_with_bounds(1, 600_000_000, 3).expect("constant bounds"),
+            refused_us: latency_us.clone(),
+            latency_us,
             elapsed: Duration::ZERO,
         }
     }
@@ -85,6 +89,12 @@ impl HotResult {
     /// Returns the number of failed requests.
     pub fn failed(&self) -> u64 {
         self.errors.values().sum()
+    }
+
+    /// Returns the requests without a response of status 200, as a share of all.
+    pub fn lost(&self) -> f64 {
+        let good = self.statuses.get(&200).copied().unwrap_or(0);
+        self.intended.saturating_sub(good) as f64 / self.intended.max(1) as f64
     }
 
     /// Returns the responses per second.
@@ -201,6 +211,9 @@ impl Clients {
                 *result.statuses.entry(status).or_default() += 1;
                 let us = u64::try_from(late.as_micros()).unwrap_or(u64::MAX);
                 result.latency_us.saturating_record(us.max(1));
+                if status != 200 {
+                    result.refused_us.saturating_record(us.max(1));
+                }
             }
             Ok(Err(error)) => self.on_error(error.kind().to_string()),
             Err(_) => self.on_error("no answer in time".into()),

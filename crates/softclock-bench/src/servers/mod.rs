@@ -233,6 +233,8 @@ impl Drop for Server {
         // Before the signal: children cannot be found after their parent has ended.
         let all = processes(self.child.id());
         let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        // A stopped process ends when it goes on.
+        let _ = self.signal(Signal::CONT);
         let start = Instant::now();
         while start.elapsed() < PATIENCE {
             if !matches!(self.child.try_wait(), Ok(None)) {

@@ -90,9 +90,7 @@ fn rows(curves: &[Curve<'_>], plan: &Plan) -> Vec<Row> {
     for (metric, share) in [(MEDIAN, 0.5), (P99, 0.99)] {
         add(metric, "us", &|result| latency_us(result, share));
     }
-    add("requests lost", "%", &|result| {
-        Some(result.failed() as f64 / result.intended.max(1) as f64 * 100.0)
-    });
+    add("requests lost", "%", &|result| Some(result.lost() * 100.0));
     let beside = Comparison {
         better: |metric| metric.starts_with("response time").then_some(Better::Less),
         ..BESIDE_PEERS
@@ -168,7 +166,7 @@ const NOTES: [&str; 5] = [
     "750 cold connections; requests at an even rate, whatever the proxy does, from a client of its own beside the upstream; \
      the response time counts from the time at which the request was to be sent",
     "at most 100 requests are outstanding, since select waits for descriptors below 1024 only; what would be one more is \
-     not sent and counts as lost",
+     not sent and counts as lost, as does one with another status than 200",
     "HAProxy, busy-polling: its manual's option for latency; softclock, epoll, polling: `--signalling poll`. Both look \
      without waiting, and take all of their processor",
     "the client takes more of its processor than the closed loop's: near saturation it is what limits all",

@@ -99,12 +99,10 @@ impl Seen {
 impl Latency {
     fn of(result: &HotResult, patience: Duration) -> Self {
         let patience_us = patience.as_micros() as u64;
-        let refused = result.statuses.iter().filter(|(status, _)| **status != 200);
-        let refused: u64 = refused.map(|(_, number)| number).sum();
-        // Refusals already have a, mostly short, latency in the histogram, which they keep; the added failures are at
-        // the upper end.
-        let failed = refused + result.failed();
+        let failed = result.refused_us.len() + result.failed();
         let mut latency = result.latency_us.clone();
+        // A refusal is mostly quick. It counts as a failure, too.
+        let _ = latency.subtract(&result.refused_us);
         let _ = latency.record_n(patience_us, failed);
         let ms = |share| latency.value_at_quantile(share) as f64 / 1e3;
         Self {
