@@ -229,6 +229,8 @@ impl Run {
                         experiment: experiment.name,
                         title: report.title,
                         date: json::today(),
+                        rounds: context.rounds,
+                        only: context.only.clone(),
                         environment: environment.clone(),
                         steal,
                         notes: report.notes.clone(),

@@ -26,9 +26,9 @@ pub struct Comparison {
 
 impl Comparison {
     /// Returns a row for each of softclock's variants in each metric that has peers: its value divided by that of the
-    /// peer with the best median. If both have the same number of samples, ratios are taken sample by sample, because
+    /// peer with the best median, by whose name the row goes if there is no other. If both have the same number of samples, ratios are taken sample by sample, because
     /// samples of the same round were measured under the same conditions; otherwise the ratio is that of the medians.
-    /// Values that are not above 0 have no ratio.
+    /// Values that are not above 0 have no ratio, nor has a metric in which that of the best peer is not.
     pub fn rows(&self, rows: &[Row]) -> Vec<Row> {
         let mut ratios = Vec::new();
         for metric in metrics(rows) {
@@ -37,9 +37,14 @@ impl Comparison {
             };
             let of_metric = || rows.iter().filter(|row| row.metric == metric);
             let peers = of_metric().filter(|row| (self.is_peer)(&row.variant));
+            let to = match peers.clone().count() {
+                1 => None,
+                _ => Some("the best peer"),
+            };
             if let Some(best) = best(peers, better) {
                 let ours = of_metric().filter(|row| (self.is_ours)(&row.variant));
-                ratios.extend(ours.filter_map(|ours| ratio(ours, best)));
+                let to = to.unwrap_or(&best.variant);
+                ratios.extend(ours.filter_map(|ours| ratio(ours, best, to)));
             }
         }
         ratios
@@ -47,7 +52,6 @@ impl Comparison {
 }
 
 fn best<'a>(peers: impl Iterator<Item = &'a Row>, better: Better) -> Option<&'a Row> {
-    let peers = peers.filter(|row| row.value > 0.0);
     let by_value = |a: &&Row, b: &&Row| a.value.total_cmp(&b.value);
     match better {
         Better::Less => peers.min_by(by_value),
@@ -55,8 +59,8 @@ fn best<'a>(peers: impl Iterator<Item = &'a Row>, better: Better) -> Option<&'a 
     }
 }
 
-fn ratio(ours: &Row, best: &Row) -> Option<Row> {
-    if ours.value <= 0.0 {
+fn ratio(ours: &Row, best: &Row, to: &str) -> Option<Row> {
+    if ours.value <= 0.0 || best.value <= 0.0 {
         return None;
     }
     let pairs = ours.samples.iter().zip(&best.samples);
@@ -67,7 +71,7 @@ fn ratio(ours: &Row, best: &Row) -> Option<Row> {
     };
     Some(Row::of_samples(
         format!("{} beside {}", ours.variant, best.variant),
-        format!("relative to the best peer: {}", ours.metric),
+        format!("relative to {to}: {}", ours.metric),
         "x",
         &samples,
     ))
@@ -121,7 +125,11 @@ mod tests {
             row("ours", "cost", &[6.0]),
             row("peer a", "cost", &[1.0, 3.0, 5.0]),
         ];
-        assert_eq!(BY_NAME.rows(&rows)[0].value, 2.0);
+        let [ratio] = <[Row; 1]>::try_from(BY_NAME.rows(&rows)).unwrap();
+        assert_eq!(
+            (ratio.value, ratio.metric.as_str()),
+            (2.0, "relative to peer a: cost")
+        );
     }
 
     #[test]
@@ -129,7 +137,10 @@ mod tests {
         assert!(BY_NAME.rows(&[row("ours", "cost", &[1.0])]).is_empty());
         let rows = [row("ours", "cost", &[0.0]), row("peer a", "cost", &[1.0])];
         assert!(BY_NAME.rows(&rows).is_empty());
-        let rows = [row("ours", "cost", &[1.0]), row("peer a", "cost", &[-1.0])];
+        let mut rows = vec![row("ours", "cost", &[1.0]), row("peer a", "cost", &[-1.0])];
+        assert!(BY_NAME.rows(&rows).is_empty());
+        // Another peer is not the best for that.
+        rows.push(row("peer b", "cost", &[2.0]));
         assert!(BY_NAME.rows(&rows).is_empty());
     }
 }

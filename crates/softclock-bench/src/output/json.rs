@@ -1,5 +1,5 @@
 //! Results as JSON for other programs. The schema is `{"experiment", "title", "date", "environment", "steal", "notes",
-//! "rows"}`, and `"charts"` if there are any. `"date"` is the UTC date on which the experiment ended, as `2026-11-30`;
+//! "rows"}`, `"rounds"` and `"only"` if the user chose them, and `"charts"` if there are any. `"date"` is the UTC date on which the experiment ended, as `2026-11-30`;
 //! `"steal"` is null where the kernel does not report steal time.
 
 use serde::Serialize;
@@ -19,6 +19,12 @@ pub struct Record {
     pub title: &'static str,
     /// The UTC date on which the experiment ended.
     pub date: String,
+    /// The user's number of rounds; `None` for the experiment's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rounds: Option<usize>,
+    /// The text by which the user chose subjects.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub only: Option<String>,
     /// The machine and the versions.
     pub environment: Environment,
     /// The steal time of its rounds.
@@ -59,6 +65,8 @@ mod tests {
             experiment: "group/name",
             title: "a title",
             date: today(),
+            rounds: None,
+            only: None,
             environment: Environment::detect(),
             steal: Some(Steal::default()),
             notes: Vec::new(),

@@ -24,6 +24,8 @@ pub struct Saved {
     experiment: String,
     title: String,
     date: String,
+    rounds: Option<usize>,
+    only: Option<String>,
     environment: Machine,
     notes: Vec<String>,
     rows: Vec<SavedRow>,
@@ -151,8 +153,15 @@ fn section(result: &Saved) -> String {
         rustc,
     } = &result.environment;
     let compiler = rustc.split(' ').next().unwrap_or(rustc);
+    let mut command = format!("cargo xtask bench {}", result.experiment);
+    if let Some(rounds) = result.rounds {
+        let _ = write!(command, " --rounds {rounds}");
+    }
+    if let Some(only) = &result.only {
+        let _ = write!(command, " --only '{only}'");
+    }
     let mut out = format!(
-        "\n## {name}\n\n{title}. Measured on {date} by `cargo xtask bench {name}`: {kernel}, {cpu}, {cores} processors, \
+        "\n## {name}\n\n{title}. Measured on {date} by `{command}`: {kernel}, {cpu}, {cores} processors, \
          HZ {hz}, clock source {clock_source}, rustc {compiler}.\n",
         name = result.experiment,
         title = capitalized(&result.title),

@@ -48,7 +48,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         });
         rows.extend(metric::rows(&LATENESS, &case.name(), variants));
     }
-    let comparisons = [BESIDE_LIBUV, BESIDE_OTHERS, BESIDE_TOKIO];
+    let comparisons = [BESIDE_LIBUV, BESIDE_LOOPS, BESIDE_TOKIO];
     let ratios = comparisons.map(|comparison| comparison.rows(&rows));
     rows.extend(ratios.into_iter().flatten());
     notes.extend(found.iter().filter_map(|(program, rounds)| {
@@ -185,9 +185,9 @@ const BESIDE_LIBUV: Comparison = Comparison {
     better: |metric| (!metric.starts_with(MESSAGES)).then_some(Better::Less),
 };
 
-/// The best of the other loops in C.
-const BESIDE_OTHERS: Comparison = Comparison {
-    is_peer: |name| ![IN_EPOLL, IN_LIBUV, LIBUV, TOKIO, IN_TOKIO].contains(&name),
+/// The best of the loops in C.
+const BESIDE_LOOPS: Comparison = Comparison {
+    is_peer: |name| ![IN_EPOLL, IN_LIBUV, TOKIO, IN_TOKIO].contains(&name),
     ..BESIDE_LIBUV
 };
 

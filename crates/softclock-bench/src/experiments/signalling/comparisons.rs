@@ -20,7 +20,7 @@ pub(in crate::experiments) fn comparisons(
         better,
     };
     let mut ratios = with_best.rows(rows);
-    // Where interrupts are the best of the fixed policies, both comparisons have the same row.
+    // Where there are no other fixed policies, both comparisons have the same row.
     for row in with_interrupts.rows(rows) {
         let is_same = |other: &Row| (&other.variant, &other.metric) == (&row.variant, &row.metric);
         if !ratios.iter().any(is_same) {
@@ -49,23 +49,21 @@ mod tests {
     #[test]
     fn each_pair_is_compared_once() {
         let row = |variant: &str, value| Row::of_samples(variant, "rate", "1/s", &[value]);
+        let compared = |rows: &[Row]| -> Vec<String> {
+            let ratios = comparisons(rows, |_| Some(Better::More));
+            let told = |row: &Row| format!("{}, {}: {}", row.variant, row.metric, row.value);
+            ratios.iter().map(told).collect()
+        };
         let rows = [
             row("interrupt", 8.0),
-            row("poll", 4.0),
             row("automatic", 6.0),
             row("kernel", 2.0),
+            row("poll", 4.0),
         ];
-        let ratios = comparisons(&rows, |_| Some(Better::More));
-        let found: Vec<(&str, f64)> = ratios
-            .iter()
-            .map(|row| (&*row.variant, row.value))
-            .collect();
-        assert_eq!(
-            found,
-            [
-                ("automatic beside interrupt", 0.75),
-                ("poll beside interrupt", 0.5)
-            ]
-        );
+        let with_interrupt = "automatic beside interrupt, relative to interrupt: rate: 0.75";
+        assert_eq!(compared(&rows[..3]), [with_interrupt]);
+        let with_best = "automatic beside interrupt, relative to the best peer: rate: 0.75";
+        let poll = "poll beside interrupt, relative to interrupt: rate: 0.5";
+        assert_eq!(compared(&rows), [with_best, with_interrupt, poll]);
     }
 }
