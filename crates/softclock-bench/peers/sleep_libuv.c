@@ -1,4 +1,4 @@
-// Sleeps by timers of libuv. Their unit is a millisecond, so lengths are rounded up.
+// Sleeps by timers of libuv. Their unit is a millisecond of the loop's clock, so due times are rounded up.
 
 #include <uv.h>
 
@@ -17,7 +17,9 @@ static void set(struct timer *timer)
 {
     uint64_t length_ns = next_length_ns(&timer->random, &order);
     timer->due_ns = now_ns() + length_ns;
-    uv_timer_start(&timer->handle, on_timer, (length_ns + 999999) / 1000000, 0);
+    uint64_t due_ms = (timer->due_ns + 999999) / 1000000;
+    uint64_t now_ms = uv_now(timer->handle.loop);
+    uv_timer_start(&timer->handle, on_timer, due_ms > now_ms ? due_ms - now_ms : 0, 0);
 }
 
 static void on_timer(uv_timer_t *handle)

@@ -159,7 +159,7 @@ const NOTES: [&str; 6] = [
      namespace, over veth, where segments cross the link joined (TSO) and no system call carries a frame",
     "over TAP, softclock's stack takes and gives joined segments of up to 64 KB, one a system call, and leaves their checksums \
      to the kernel; with single segments it writes and reads frames of up to 1514 bytes, one a system call, as smoltcp and \
-     gVisor's fdbased do on a TAP device",
+     gVisor's fdbased do on a TAP device, with checksums of its own",
     "32 KB: both directions of both ends (SO_SNDBUF and SO_RCVBUF, which the kernel doubles for its own overhead); defaults: the \
      kernel's and gVisor's grow by themselves, softclock's to 4 MiB and 6 MiB; smoltcp has none, and gets 4 MiB",
     "softclock's stack and smoltcp are driven by one thread each that does nothing else; smoltcp with its default congestion \

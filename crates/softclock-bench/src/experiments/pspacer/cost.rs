@@ -195,7 +195,9 @@ const UNSHAPED: u64 = 100;
 const RATES_MBIT: [u64; 2] = [100, 200];
 
 const NOTES: [&str; 3] = [
-    "UDP of one flow, offered 1.3 times the rate each millisecond, in a class with the defaults of pace and of tc",
+    "UDP of one flow, offered 1.3 times the rate each millisecond, in a class with the defaults of pace and of tc; what passes \
+     unpaced or is forwarded is offered at the rate, so that as many frames arrive: what is above it holds the sending and \
+     dropping of 30 % more frames, too",
     "machine: all processors while it runs, less those busy right after it in the same round; it holds sender, shaper and \
      receiver; HTB works in no process; processor time is taken without the capture, which follows",
     "lateness is that of the soft events of pace; gaps and burstiness are the receiver's, by the kernel's time stamps",

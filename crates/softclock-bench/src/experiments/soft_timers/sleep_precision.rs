@@ -125,10 +125,14 @@ impl Bench<'_> {
     fn in_turn(&mut self, order: &Order, load: u32, what: &str) -> io::Result<Vec<Vec<Sample>>> {
         let steps = self.size.loads.len() * self.size.sleeps_us.len() + self.size.timers.len();
         let mut samples = vec![Vec::new(); self.sleepers.len()];
-        for _ in 0..self.size.rounds {
-            for (sleeper, samples) in self.sleepers.iter().zip(&mut samples) {
-                let sample = || self.sample(sleeper, order, load);
-                samples.push(self.context.round(self.done, steps, what, sample)?);
+        let count = self.sleepers.len();
+        for round in 0..self.size.rounds {
+            for turn in 0..count {
+                // Rotate the order, so that no sleeper always runs first.
+                let index = (round + turn) % count;
+                let sample = || self.sample(&self.sleepers[index], order, load);
+                let sample = self.context.round(self.done, steps, what, sample)?;
+                samples[index].push(sample);
             }
         }
         self.done += 1;

@@ -119,7 +119,7 @@ const NOTES: [&str; 7] = [
      NAPI move it to the receiver's; IRQ suspension (EPIOCSPARAMS) is not measured: veth accepts its settings, but a trial \
      delivered less than without them, for an unknown reason",
     "receivers, and threads of NAPI that are not SCHED_FIFO, have nice value -10 and time slices of 100 us; receivers with more \
-     than 64 packets in a row have slices of 1 ms, so that one that wakes goes before them",
+     than 64 packets in a row have slices of 100 ms, so that one that wakes goes before them",
     "offered: frames that reach the server's end of veth or are lost there because its ring of 256 is full, which comes before \
      any demultiplexing",
 ];

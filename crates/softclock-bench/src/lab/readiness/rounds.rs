@@ -30,24 +30,33 @@ pub fn in_turn(
     let total = rounds * sizes.len();
     for done in 0..total {
         let size = sizes[done % sizes.len()];
+        // Rotate the order, so that none always runs first.
+        let round = done / sizes.len();
         let of_round = context.round(done, total, &format!("{size} descriptors"), || {
             let mut found = Found::default();
-            for mechanism in Mechanism::ALL {
-                let has_failed = |&(who, with): &_| who == mechanism && size >= with;
-                // More descriptors cannot succeed where fewer failed.
-                if failed.iter().any(has_failed) {
+            let mut mechanisms = Mechanism::ALL;
+            mechanisms.rotate_left(round % Mechanism::ALL.len());
+            for is_ours in [round.is_multiple_of(2), !round.is_multiple_of(2)] {
+                if !is_ours {
+                    libevent.retain(|peer| {
+                        let took_part = libevents(peer, size, &mut found.of(peer.name()));
+                        took_part.map_err(|note| notes.push(note)).is_ok()
+                    });
                     continue;
                 }
-                let mut samples = found.of(mechanism.name());
-                if let Err(error) = ours(mechanism, size, &mut samples) {
-                    notes.push(format!("{mechanism} with {size} descriptors: {error}"));
-                    failed.push((mechanism, size));
+                for mechanism in mechanisms {
+                    let has_failed = |&(who, with): &_| who == mechanism && size >= with;
+                    // More descriptors cannot succeed where fewer failed.
+                    if failed.iter().any(has_failed) {
+                        continue;
+                    }
+                    let mut samples = found.of(mechanism.name());
+                    if let Err(error) = ours(mechanism, size, &mut samples) {
+                        notes.push(format!("{mechanism} with {size} descriptors: {error}"));
+                        failed.push((mechanism, size));
+                    }
                 }
             }
-            libevent.retain(|peer| {
-                let took_part = libevents(peer, size, &mut found.of(peer.name()));
-                took_part.map_err(|note| notes.push(note)).is_ok()
-            });
             Ok::<_, Infallible>(found)
         });
         let Ok(of_round) = of_round;

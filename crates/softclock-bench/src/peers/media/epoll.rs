@@ -13,7 +13,7 @@ use super::{Schedule, Streams};
 /// The means by which a wait ends when a packet is due.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wake {
-    /// A timer descriptor, set again after each wait.
+    /// A timer descriptor, set when another packet is the next.
     Timerfd,
     /// The wait's own limit.
     Timeout,
@@ -36,11 +36,15 @@ pub(super) fn send(
     let mut buffer = vec![0; 8192];
     let mut events: Vec<ReadyEvent> = Vec::new();
     let mut schedule = Schedule::new(streams);
+    let mut armed = None;
     while let Some(due) = schedule.next() {
         let rest = due.saturating_duration_since(Instant::now());
         let timeout = match wake {
             Wake::Timerfd => {
-                timer.set(rest);
+                if armed != Some(due) {
+                    timer.set(rest);
+                    armed = Some(due);
+                }
                 Timeout::Never
             }
             Wake::Timeout => Timeout::After(rest),

@@ -124,7 +124,7 @@ impl Bulk {
             }
         };
         if matches!(peer, BulkPeer::OwnSingle) {
-            near.run(&format!("ethtool -K {TAP} tso off gso off"))?;
+            near.run(&format!("ethtool -K {TAP} tso off gso off tx off"))?;
         }
         let ours = format!("link set {TAP} up\naddr add {KERNEL}/24 dev {TAP}\n");
         near.batch("ip", &ours)?;
