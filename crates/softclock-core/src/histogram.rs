@@ -92,16 +92,19 @@ impl Histogram {
         }
     }
 
-    /// Returns the upper bound, in nanoseconds, of the bucket that holds the given quantile (0 to 1), or 0 for an
-    /// empty histogram.
+    /// Returns the upper bound, in nanoseconds, of the bucket with the smallest value that the share `quantile` (0 to 1)
+    /// of all values does not exceed, or 0 for an empty histogram. From 137 s on it is the maximum.
     pub fn quantile_ns(&self, quantile: f64) -> u64 {
-        let count = self.count();
-        let rank = ((count as f64 * quantile.clamp(0.0, 1.0)) as u64).min(count.saturating_sub(1));
-        let mut below = 0;
+        let rank = rank(self.count(), quantile);
+        let mut up_to = 0;
         for (bucket, &n) in self.counts.iter().enumerate() {
-            below += n;
-            if below > rank {
-                return upper_bound(bucket).min(self.max_ns);
+            up_to += n;
+            if up_to >= rank {
+                let bound = match bucket + 1 {
+                    BUCKETS => u64::MAX,
+                    _ => upper_bound(bucket),
+                };
+                return bound.min(self.max_ns);
             }
         }
         0
@@ -195,6 +198,14 @@ pub const fn upper_bound(bucket: usize) -> u64 {
     ((step + 1) << octave) - 1
 }
 
+/// The rank, from 1 on, of the smallest of `count` values that the share `quantile` of them does not exceed.
+fn rank(count: u64, quantile: f64) -> u64 {
+    // The product of a share such as 0.07 may be a little above the whole number that is meant.
+    let exact = count as f64 * quantile.clamp(0.0, 1.0) * (1.0 - f64::EPSILON);
+    let whole = exact as u64;
+    (whole + u64::from(whole as f64 != exact)).clamp(1, count.max(1))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -208,13 +219,37 @@ mod tests {
         }
     }
 
+    #[test]
+    fn half_of_two_values_do_not_exceed_the_smaller() {
+        let mut histogram = Histogram::new();
+        [1, 1000].into_iter().for_each(|ns| histogram.record(ns));
+        assert_eq!(
+            [0.0, 0.5, 0.51, 1.0].map(|of| histogram.quantile_ns(of)),
+            [1, 1, 1000, 1000]
+        );
+        assert_eq!(
+            (rank(100, 0.07), rank(1000, 0.999), rank(0, 0.5)),
+            (7, 999, 1)
+        );
+    }
+
+    #[test]
+    fn long_values_have_the_quantile_of_the_longest() {
+        let mut histogram = Histogram::new();
+        histogram.record_times(300_000_000_000, 3);
+        assert_eq!(histogram.quantile_ns(0.5), 300_000_000_000);
+    }
+
     proptest! {
         #[test]
         fn quantiles_are_within_a_sixteenth(mut values in prop::collection::vec(0u64..1 << 36, 1..500), quantile in 0.0f64..1.0) {
             let mut histogram = Histogram::new();
             values.iter().for_each(|&v| histogram.record(v));
             values.sort_unstable();
-            let exact = values[((values.len() as f64 * quantile) as usize).min(values.len() - 1)];
+            let exact = values[rank(values.len() as u64, quantile) as usize - 1];
+            let up_to = values.iter().filter(|&&value| value <= exact).count() as f64;
+            let below = values.iter().filter(|&&value| value < exact).count() as f64;
+            prop_assert!((below..=up_to).contains(&(quantile * values.len() as f64)));
             let told = histogram.quantile_ns(quantile);
             prop_assert!(told >= exact && told as f64 <= exact as f64 * 1.0625 + 1.0, "{told} for {exact}");
             prop_assert_eq!(histogram.count(), values.len() as u64);

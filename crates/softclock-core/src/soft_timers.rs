@@ -294,7 +294,8 @@ impl<T> SoftTimers<T> {
     pub fn clear(&mut self) -> Cleared<T> {
         self.next_due = Instant::FAR_FUTURE;
         self.exact = 0;
-        Cleared(mem::take(&mut self.events))
+        let successor = self.events.successor();
+        Cleared(mem::replace(&mut self.events, successor))
     }
 
     /// Returns the number of pending events.

@@ -147,6 +147,9 @@ impl Wan {
     pub fn on_arrival(&mut self, wire_bytes: u64, now: Instant) -> Fate {
         // All numbers are drawn first, so that each packet uses the same number of them.
         let [loss, reorder, duplicate, corrupt, jitter, bit] = self.random.draws();
+        while self.bottleneck.front().is_some_and(|&sent| sent <= now) {
+            self.bottleneck.pop_front();
+        }
         if self.options.loss.happens(loss) {
             return Fate::Lost;
         }
@@ -173,7 +176,8 @@ impl Wan {
         self.bottleneck.iter().filter(|&&sent| sent > now).count()
     }
 
-    /// Returns the number of packets in the bottleneck when the latest packet arrived, including that packet. O(1).
+    /// Returns the number of packets in the bottleneck when the latest packet arrived, including that packet if it
+    /// was queued. O(1).
     pub fn last_queued_packets(&self) -> usize {
         self.bottleneck.len()
     }
@@ -183,9 +187,6 @@ impl Wan {
         let Some(rate) = self.options.rate else {
             return Some(now);
         };
-        while self.bottleneck.front().is_some_and(|&sent| sent <= now) {
-            self.bottleneck.pop_front();
-        }
         if self.bottleneck.len() >= self.options.queue_packets {
             return None;
         }
@@ -214,6 +215,8 @@ struct Deviation {
     /// Range of the deviation, and length of a line: twice the jitter.
     span_ns: u64,
     line: Option<Line>,
+    /// The time of the latest packet.
+    latest: Instant,
 }
 
 /// A line of the deviation. Offsets count from the smallest deviation.
@@ -231,15 +234,18 @@ impl Deviation {
         Self {
             span_ns: saturating_ns(jitter).saturating_mul(2),
             line: None,
+            latest: Instant::ORIGIN,
         }
     }
 
     /// Returns the offset of a packet that the bottleneck has sent at `sent`. Uses `draw` if a line must be drawn.
     fn offset_ns(&mut self, sent: Instant, draw: u64) -> u64 {
         let drawn_ns = ((u128::from(draw) * (u128::from(self.span_ns) + 1)) >> 64) as u64;
-        let line = match self.line {
+        // The line may end behind a packet that is far behind the latest.
+        let is_near = sent.ns_since(self.latest) <= self.span_ns;
+        let line = match self.line.filter(|_| is_near) {
             Some(line) if sent <= line.ends => line,
-            Some(line) if sent.ns_since(line.ends) <= self.span_ns => Line {
+            Some(line) => Line {
                 ends: line.ends.add_ns(self.span_ns),
                 from_ns: line.to_ns,
                 to_ns: drawn_ns,
@@ -251,6 +257,7 @@ impl Deviation {
             },
         };
         self.line = Some(line);
+        self.latest = sent;
         line.offset_ns(sent, self.span_ns)
     }
 }

@@ -192,6 +192,48 @@ fn the_mean_delay_does_not_depend_on_the_packet_rate() {
     }
 }
 
+/// After a pause of more than twice the jitter a packet knows nothing of those before it, also where these were close to
+/// one another.
+#[test]
+fn deviations_after_a_pause_are_independent() {
+    let ms = 1_000_000;
+    let options = WanOptions {
+        delay: Duration::from_millis(40),
+        jitter: Duration::from_millis(10),
+        ..WanOptions::default()
+    };
+    let arrivals = [(1000 * ms, 100), (10 * ms, 100), (22 * ms, 100)].repeat(20_000);
+    let left = departures(&run(options, 7, &arrivals));
+    let deviation =
+        |&(arrival, _, at): &(Instant, u64, Instant)| (at.ns_since(arrival) as f64 - 40e6) / 10e6;
+    let pairs = left
+        .chunks_exact(3)
+        .map(|three| [&three[1], &three[2]].map(deviation));
+    let mean = |of: &dyn Fn([f64; 2]) -> f64| pairs.clone().map(of).sum::<f64>() / 20_000.0;
+    // The variance of a uniform deviation is a third.
+    let variance = mean(&|[_, third]| third * third) * 3.0;
+    assert!((variance - 1.0).abs() < 0.05, "{variance}");
+    let covariance = mean(&|[second, third]| second * third) * 3.0;
+    assert!(covariance.abs() < 0.05, "{covariance}");
+}
+
+/// Also a packet that is lost sees the queue as it is.
+#[test]
+fn a_lost_packet_finds_the_queue_empty() {
+    let options = |loss| WanOptions {
+        loss,
+        rate: Rate::from_bps(8_000),
+        ..WanOptions::default()
+    };
+    let mut wan = Wan::new(options(Chance::NEVER), 1);
+    wan.on_arrival(100, Instant::ORIGIN);
+    assert_eq!(wan.last_queued_packets(), 1);
+    wan.options.loss = Chance::of_share(1.0);
+    let late = Instant::ORIGIN.add_ns(100_000_000_000);
+    assert_eq!(wan.on_arrival(100, late), Fate::Lost);
+    assert_eq!(wan.last_queued_packets(), 0);
+}
+
 #[test]
 fn chances_at_their_ends() {
     assert!(!Chance::of_share(0.0).happens(0));

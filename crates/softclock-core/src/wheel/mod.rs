@@ -93,6 +93,14 @@ impl<T> TimerWheel<T> {
         Self::with_capacity(0)
     }
 
+    /// Creates an empty wheel, in which no key of this one is valid.
+    pub(crate) fn successor(&self) -> Self {
+        Self {
+            slab: self.slab.successor(),
+            ..Self::new()
+        }
+    }
+
     /// Creates an empty wheel with memory for `capacity` events. It grows as needed.
     pub fn with_capacity(capacity: usize) -> Self {
         Self {

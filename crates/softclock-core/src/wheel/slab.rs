@@ -81,6 +81,10 @@ pub(super) struct Slab<T> {
     nodes: Vec<Node<T>>,
     free: u32,
     len: usize,
+    /// The first generation of a new node.
+    first: NonZeroU32,
+    /// The latest generation of any node.
+    latest: NonZeroU32,
 }
 
 impl<T> Slab<T> {
@@ -99,6 +103,18 @@ impl<T> Slab<T> {
             nodes,
             free: NIL,
             len: 0,
+            first: NonZeroU32::MIN,
+            latest: NonZeroU32::MIN,
+        }
+    }
+
+    /// Creates an empty slab in whose place no key of this one is valid.
+    pub(super) fn successor(&self) -> Self {
+        let first = self.latest.saturating_add(1);
+        Self {
+            first,
+            latest: first,
+            ..Self::with_capacity(0)
         }
     }
 
@@ -142,7 +158,7 @@ impl<T> Slab<T> {
     #[inline(never)]
     fn grow(&mut self, due: Instant, value: T) -> TimerKey {
         let index = u32::try_from(self.nodes.len()).expect("fewer than 2^32 pending timers");
-        let generation = NonZeroU32::MIN;
+        let generation = self.first;
         self.nodes.push(Node::Occupied {
             home: Home::default(),
             generation,
@@ -172,6 +188,7 @@ impl<T> Slab<T> {
         let Node::Occupied { due, value, .. } = mem::replace(node, free) else {
             return None;
         };
+        self.latest = self.latest.max(generation);
         // A node whose generations are used up is never freed, so that no key becomes valid again.
         if generation != NonZeroU32::MAX {
             self.free = index;

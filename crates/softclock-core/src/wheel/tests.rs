@@ -476,3 +476,21 @@ fn keys_are_numbers_too() {
     assert_eq!(wheel.cancel(foreign), None);
     assert_eq!(wheel.cancel(key), Some("value"));
 }
+
+#[test]
+fn keys_of_a_wheel_are_not_valid_in_its_successor() {
+    let mut wheel = TimerWheel::new();
+    let mut keys: Vec<TimerKey> = Vec::new();
+    for _ in 0..3 {
+        for round in 0..5 {
+            let key = wheel.schedule(Instant::from_ns(round), ());
+            keys.push(key);
+            wheel.cancel(key);
+        }
+        keys.push(wheel.schedule(Instant::from_ns(7), ()));
+        wheel = wheel.successor();
+        let key = wheel.schedule(Instant::from_ns(9), ());
+        assert!(keys.iter().all(|&old| wheel.cancel(old).is_none()));
+        keys.push(key);
+    }
+}
