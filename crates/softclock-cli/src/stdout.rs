@@ -27,9 +27,15 @@ pub(crate) fn not_written(error: &io::Error) -> String {
 }
 
 fn readable(written: io::Result<()>) -> io::Result<()> {
+    is_read(written).map(|_| ())
+}
+
+/// Returns whether standard output still has a reader, by the result of a write to it.
+pub(crate) fn is_read(written: io::Result<()>) -> io::Result<bool> {
     match written {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written,
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

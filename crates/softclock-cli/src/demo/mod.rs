@@ -13,7 +13,7 @@ mod steal;
 mod tally;
 mod variant;
 
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -26,6 +26,7 @@ use softclock::Runtime;
 use softclock::signal::{Signal, Signals};
 
 use crate::logging;
+use crate::stdout;
 use crate::values::whole;
 use screen::Screen;
 use server::Slice;
@@ -89,8 +90,7 @@ fn show(options: &DemoOptions) -> io::Result<End> {
         let (tally, end) = end?;
         if let End::Completed = end {
             let steal = Ticks::now().since(ticks);
-            print!("{}", picture::summary(&tally, steal));
-            io::stdout().flush()?;
+            stdout::print(&picture::summary(&tally, steal))?;
         }
         Ok(end)
     })
@@ -139,8 +139,9 @@ fn watch(
             let done = ended();
             tally.add_all(results.try_iter());
             let shown = begun.elapsed().min(seconds);
-            screen.show(&tally, shown, seconds, done)?;
-            if done {
+            let drawn = screen.show(&tally, shown, seconds, done);
+            let is_read = stdout::is_read(drawn)?;
+            if done || !is_read {
                 return Ok((tally, End::Completed));
             }
             if let Ok(signal) = softclock::timeout(FRAME, signals.next()).await {

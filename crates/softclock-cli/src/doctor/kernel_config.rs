@@ -33,17 +33,16 @@ impl KernelConfig {
     }
 
     /// Whether the kernel has the module, built in or loadable; `None` if unknown.
-    pub(super) fn has(&self, module: &str, option: &str) -> Option<bool> {
+    pub(super) fn has(&self, module: &str, option: &str) -> Option<Presence> {
         let listed = self.modules.as_ref().map(|list| lists(list, module));
-        if listed == Some(true) {
-            return listed;
-        }
         let configured = self.options.as_ref().map(|(text, _)| sets(text, option));
         match (configured, listed) {
-            // The module was built but is not installed.
-            (Some(Set::Module), Some(false)) => Some(false),
-            (Some(set), _) => Some(set != Set::No),
-            (None, listed) => listed,
+            (_, Some(true)) | (Some(Set::BuiltIn), _) | (Some(Set::Module), None) => {
+                Some(Presence::There)
+            }
+            (Some(Set::Module), Some(false)) => Some(Presence::NotInstalled),
+            (Some(Set::No), _) | (None, Some(false)) => Some(Presence::Missing),
+            (None, None) => None,
         }
     }
 
@@ -53,6 +52,16 @@ impl KernelConfig {
             .as_ref()
             .map_or("its module lists", |&(_, source)| source)
     }
+}
+
+/// Where a part of the kernel is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Presence {
+    /// In the kernel, or among the installed modules.
+    There,
+    /// Built as a module that is not installed.
+    NotInstalled,
+    Missing,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -138,12 +147,13 @@ mod tests {
     fn a_module_must_be_installed() {
         let options = "CONFIG_A=y\nCONFIG_B=m\nCONFIG_C_D=y\n";
         let both = known(Some(options), Some(MODULES));
-        assert_eq!(both.has("a", "CONFIG_A"), Some(true));
-        assert_eq!(both.has("b", "CONFIG_B"), Some(false));
-        assert_eq!(both.has("c", "CONFIG_C"), Some(false));
+        assert_eq!(both.has("a", "CONFIG_A"), Some(Presence::There));
+        assert_eq!(both.has("b", "CONFIG_B"), Some(Presence::NotInstalled));
+        assert_eq!(both.has("c", "CONFIG_C"), Some(Presence::Missing));
         let unlisted = known(Some(options), None);
-        assert_eq!(unlisted.has("b", "CONFIG_B"), Some(true));
-        assert_eq!(known(None, Some(MODULES)).has("sch_fq", "X"), Some(true));
+        assert_eq!(unlisted.has("b", "CONFIG_B"), Some(Presence::There));
+        let lists = known(None, Some(MODULES));
+        assert_eq!(lists.has("sch_fq", "X"), Some(Presence::There));
         assert_eq!(known(None, None).has("sch_fq", "X"), None);
     }
 }

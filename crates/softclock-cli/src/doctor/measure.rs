@@ -44,7 +44,9 @@ fn clock_reading(ns: f64) -> Check {
 fn idle_timer(name: &'static str, spin_cap: f64) -> Check {
     match lateness(spin_cap) {
         Ok(late) => told(name, late.quantile_ns(0.5), late.quantile_ns(0.99)),
-        Err(error) => Check::missing(name, format!("cannot start a runtime: {}", reason(&error))),
+        Err(error) => Check::missing(name, format!("cannot start a runtime: {}", reason(&error)))
+            .needed()
+            .advice("ulimit -i 1024 and ulimit -n 1024, or a sandbox that allows timers and epoll"),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Checks the clocks and timers of the kernel.
 
-use rustix::thread::{CpuSet, sched_getaffinity};
+use rustix::thread::sched_getaffinity;
 use softclock_linux::clock::{ClockSource, Distrust, ThreadClock, tick_ns};
 use softclock_linux::probe;
 
@@ -104,20 +104,30 @@ fn cpu_clock_timers() -> Check {
 
 fn processors() -> Check {
     const NAME: &str = "processors";
-    let usable = sched_getaffinity(None).map_or(1, |set| set.count());
-    let all = (0..CpuSet::MAX_CPU)
-        .filter(|cpu| std::path::Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).is_dir())
-        .count();
-    processors_of(NAME, usable as usize, all.max(usable as usize))
+    let usable = sched_getaffinity(None).map_or(1, |set| set.count()) as usize;
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    processors_of(NAME, usable, in_ranges(&online).max(usable))
+}
+
+/// The number of processors in a list such as `0-3,6`.
+fn in_ranges(list: &str) -> usize {
+    let ranges = list.trim_end().split(',').filter_map(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+        Some((first..=last).count())
+    });
+    ranges.sum()
 }
 
 fn processors_of(name: &'static str, usable: usize, all: usize) -> Check {
     match usable {
-        1 => Check::note(
+        1 if all > 1 => Check::note(
             name,
             format!("1 of {all}: any other load makes timers late"),
         )
         .advice("taskset, cpuset.cpus or docker --cpuset-cpus give more"),
+        1 => Check::note(name, "1: any other load makes timers late")
+            .advice("a machine with more processors, or with those online that it has"),
         _ if usable < all => Check::ok(name, format!("{usable} of {all}, by affinity")),
         _ => Check::ok(
             name,
@@ -171,6 +181,13 @@ mod tests {
         assert_eq!(tick(4_000_000).status, Status::Ok);
         assert_eq!(processors_of("", 1, 8).status, Status::Note);
         assert_eq!(processors_of("", 2, 8).found, "2 of 8, by affinity");
+        assert!(!processors_of("", 1, 1).advice.unwrap().contains("taskset"));
+    }
+
+    #[test]
+    fn lists_of_processors_are_counted() {
+        let lists = ["0-3\n", "0,2-3\n", "0\n", "", "3-1,x\n"];
+        assert_eq!(lists.map(in_ranges), [4, 3, 1, 0, 0]);
     }
 
     #[test]

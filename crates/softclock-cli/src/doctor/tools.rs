@@ -5,7 +5,7 @@ use std::path::Path;
 use softclock_linux::probe;
 
 use super::check::Check;
-use super::kernel_config::KernelConfig;
+use super::kernel_config::{KernelConfig, Presence};
 use super::limits;
 use super::proc::line;
 
@@ -103,9 +103,13 @@ fn qdisc(name: &'static str, module: &str, option: &str, config: &KernelConfig) 
     const UNKNOWN: &str =
         "unknown: neither the kernel's configuration nor its modules are readable";
     match config.has(module, option) {
-        Some(true) => Check::ok(name, "there"),
-        Some(false) => Check::note(name, format!("not in this kernel ({})", config.source()))
-            .advice(format!("a kernel with {option}")),
+        Some(Presence::There) => Check::ok(name, "there"),
+        Some(Presence::NotInstalled) => Check::note(name, format!("{module} is not installed"))
+            .advice("the package with all modules of this kernel, such as linux-modules-extra"),
+        Some(Presence::Missing) => {
+            Check::note(name, format!("not in this kernel ({})", config.source()))
+                .advice(format!("a kernel with {option}"))
+        }
         None => Check::note(name, UNKNOWN).advice(format!("as root, modprobe {module} shows it")),
     }
 }

@@ -1,5 +1,7 @@
 //! `softclock demo`.
 
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use softclock_testing::require;
@@ -8,6 +10,24 @@ use crate::{on_terminal, run, softclock};
 
 const HIDE_CURSOR: &str = "\x1b[?25l";
 const SHOW_CURSOR: &str = "\x1b[?25h";
+
+/// As with `demo --plain | head -1`.
+#[test]
+fn a_reader_that_has_enough_is_no_error() {
+    let mut command = softclock();
+    command.args(["demo", "--seconds", "30", "--plain"]);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let begun = Instant::now();
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap())
+        .read_line(&mut line)
+        .unwrap();
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.code(), &*errors), (Some(0), ""), "{line}");
+    assert!(begun.elapsed() < Duration::from_secs(25));
+}
 
 #[test]
 fn plain_lines_name_every_variant() {
