@@ -128,10 +128,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if local.1 == 0 {
             return Err(BindError::InUse);
         }
-        let connection = match settings.connection {
-            Some(connection) => Arc::new(connection),
-            None => self.tcp.defaults.clone(),
-        };
+        let connection = self.tcp.with_common_clock(settings.connection);
         let mut listen = settings.listen.unwrap_or(self.settings.tcp.listen);
         listen.backlog = settings.backlog.unwrap_or(listen.backlog);
         let is_v4 = local.0.is_ipv4();

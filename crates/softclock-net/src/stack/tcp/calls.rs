@@ -97,10 +97,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             remote: (address, remote.port()),
             local: (source, port),
         };
-        let settings = match settings {
-            Some(settings) => Arc::new(settings),
-            None => self.tcp.defaults.clone(),
-        };
+        let settings = self.tcp.with_common_clock(settings);
         if let Some(port) = local.map(|local| local.port()).filter(|&port| port != 0) {
             return self.tcp_open(now, flow(port), settings);
         }

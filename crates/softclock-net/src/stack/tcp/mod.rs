@@ -281,6 +281,18 @@ impl<B: Deref<Target = [u8]>> Tcp<B> {
         }
     }
 
+    /// The settings of a connection: the defaults unless it has its own, which take the clock of the defaults, since
+    /// handshakes and TIME-WAIT have no other (RFC 7323, 5.4).
+    pub(super) fn with_common_clock(&self, own: Option<Settings>) -> Arc<Settings> {
+        match own {
+            Some(mut settings) => {
+                settings.send.clock = self.defaults.send.clock;
+                Arc::new(settings)
+            }
+            None => self.defaults.clone(),
+        }
+    }
+
     pub(super) fn has_work(&self) -> bool {
         !(self.old.is_empty() && self.prompt.is_empty() && self.busy.is_empty())
     }

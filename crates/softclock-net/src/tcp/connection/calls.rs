@@ -150,9 +150,12 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
 
     /// Changes the settings, of which the connection then has a copy of its own. Those of buffers, of the handshake, of
     /// Nagle's algorithm and of congestion control count for new connections only; the user timeout and all of this
-    /// module count at once.
+    /// module count at once. The clock of the time stamps stays.
     pub fn change_settings(&mut self, change: impl FnOnce(&mut Settings)) {
-        change(Arc::make_mut(&mut self.settings));
+        let settings = Arc::make_mut(&mut self.settings);
+        let clock = settings.send.clock;
+        change(settings);
+        settings.send.clock = clock;
         if let Phase::Open(open) = &mut self.phase {
             open.sender
                 .set_user_timeout(self.settings.send.user_timeout);

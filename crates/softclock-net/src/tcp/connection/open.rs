@@ -16,7 +16,7 @@ use crate::tcp::paws::Paws;
 use crate::tcp::payload::Payload;
 use crate::tcp::peer::{Ecn, EcnMode, Offer, PeerOptions, mss_of_mtu};
 use crate::tcp::receive::Receiver;
-use crate::tcp::segment::{Flags, Header, Reply};
+use crate::tcp::segment::{Flags, Header, Options, Reply, Timestamps};
 use crate::tcp::send::{RetransmissionCause, Sender};
 use crate::tcp::seq::Seq;
 use crate::tcp::settings::Settings;
@@ -220,7 +220,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         let Phase::Opening(opening) = &mut self.phase else {
             return Some(Events::default());
         };
-        let Some((irs, _)) = opening.peer else {
+        let Some((irs, peer)) = opening.peer else {
             return Some(Events::default());
         };
         let (header, flags) = (segment.header, segment.header.flags);
@@ -242,11 +242,11 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             return Some(match is_believed {
                 true => self.fail(Error::Refused),
                 false => {
-                    let window = self.settings.receive.syn_window();
-                    let challenge =
-                        Reply::new(self.flow, opening.iss + 1, next, Flags::ACK, window);
+                    let numbers = (opening.iss + 1, next);
                     Events {
-                        reply: limiter.allows_any(now).then_some(challenge),
+                        reply: limiter
+                            .allows_any(now)
+                            .then(|| self.challenge_in_handshake(now, numbers, &peer)),
                         ..Events::dropped(DropReason::TcpBlindReset)
                     }
                 }
@@ -268,6 +268,24 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
                 ..Events::dropped(DropReason::TcpAck)
             }),
         }
+    }
+
+    /// A challenge ACK before the handshake is complete. Unlike that of a SYN-ACK its window is scaled.
+    fn challenge_in_handshake(
+        &self,
+        now: Instant,
+        (next, acknowledgment): (Seq, Seq),
+        peer: &PeerOptions,
+    ) -> Reply {
+        let window = self.settings.receive.syn_window() >> self.offer().agreed_shift(peer);
+        let options = Options {
+            timestamps: peer.timestamps.map(|echo| Timestamps {
+                value: self.timestamp(now),
+                echo,
+            }),
+            ..Options::default()
+        };
+        Reply::new(self.flow, next, acknowledgment, Flags::ACK, window).with_options(options)
     }
 
     /// Both ends know each other: ESTABLISHED.

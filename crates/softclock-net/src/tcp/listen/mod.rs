@@ -23,6 +23,7 @@ use crate::demux::Flow;
 use crate::drops::DropReason;
 use crate::due::Slack;
 
+use super::flow_map::Place;
 use super::peer::{Offer, PeerOptions, mss_of_mtu};
 use super::segment::{Flags, Options, Reply, Segment, Timestamps};
 use super::seq::Seq;
@@ -185,7 +186,7 @@ impl<T: PartialEq> Listener<T> {
             return self.challenge(shared, now, flow, reason);
         }
         if segment.header.acknowledgment != half_open.local_initial + 1 {
-            return refuse(flow, segment, DropReason::TcpAck);
+            return self.on_ack_of_cookie(shared, arrived, (place, flow), segment);
         }
         // The record stays: with the SYN-ACK, the peer sends its acknowledgment again.
         if self.complete.is_full() {
@@ -201,6 +202,27 @@ impl<T: PartialEq> Listener<T> {
             is_retransmitted: half_open.is_retransmitted(),
             ..handshake
         })
+    }
+
+    /// An acknowledgment of another number than that of the half-open connection of its flow. The peer may have answered
+    /// a cookie: its SYN was repeated when there was room again, while the cookie was on its way.
+    fn on_ack_of_cookie(
+        &mut self,
+        shared: &mut Shared,
+        arrived: Instant,
+        (place, flow): (Place, Flow),
+        segment: &Segment<'_>,
+    ) -> Outcome {
+        let outcome = self.on_ack_without_state(shared, arrived, flow, segment);
+        match outcome {
+            Outcome::Completed(_) => {
+                self.half_open.remove(place);
+                shared.half_open -= 1;
+            }
+            Outcome::Refused(..) => return refuse(flow, segment, DropReason::TcpAck),
+            _ => {}
+        }
+        outcome
     }
 
     /// Processes a reset, which ends a half-open connection if it has exactly the expected sequence number (RFC 5961,

@@ -472,6 +472,25 @@ fn without_cookies_the_oldest_half_open_connection_gives_way() {
     assert!(matches!(outcome, Outcome::Completed(_)));
 }
 
+/// The client repeats its SYN when there is room again, and then acknowledges the cookie.
+#[test]
+fn a_cookie_is_taken_beside_a_half_open_connection_of_its_flow() {
+    let mut host = Host::new(settings(|settings| settings.half_open = 1));
+    let (other, by_cookie) = (host.half_open(0, 1), host.half_open(0, 2));
+    assert_eq!(host.listener.stats().cookies_sent, 1);
+    let complete = |outcome| matches!(outcome, Outcome::Completed(_));
+    assert!(complete(host.receive(1, 1, &third(&other, None))));
+    let again = host.half_open(1_000, 2);
+    assert_ne!(again.header.sequence, by_cookie.header.sequence);
+    let mut forged = third(&by_cookie, None);
+    forged.header.acknowledgment += 1 << 20;
+    let refused = host.receive(1_001, 2, &forged);
+    assert!(matches!(refused, Outcome::Refused(_, DropReason::TcpAck)));
+    assert_eq!(host.listener.half_open(), 1);
+    assert!(complete(host.receive(1_001, 2, &third(&by_cookie, None))));
+    assert_eq!((host.listener.half_open(), host.shared.half_open()), (0, 0));
+}
+
 #[test]
 fn the_limit_of_all_listeners_starves_none_that_uses_cookies() {
     let all = SharedSettings {

@@ -51,7 +51,8 @@ pub struct SendSettings {
     /// Whether a short segment waits while another short segment is in flight (RFC 9293, 3.7.4, in Minshall's form).
     /// The default is yes.
     pub has_nagle: bool,
-    /// The unit of the clock that time stamps state. The default is 1 ms.
+    /// The unit of the clock that time stamps state. All connections of a stack have that of its default settings. The
+    /// default is 1 ms.
     pub clock: ClockUnit,
     /// The settings of congestion control.
     pub congestion: CongestionSettings,

@@ -321,6 +321,38 @@ fn time_stamps_of_microseconds_survive_a_long_pause() {
     assert_eq!((sent.timeouts, sent.retransmissions), (0, 0));
 }
 
+/// The peer would drop what follows the handshake, if the clock of the connection were another.
+#[test]
+fn connections_have_the_clock_of_the_handshake() {
+    let mut pair = Pair::with(|_, _| {});
+    pair.now = Instant::from_ns(10 * 24 * 3600 * 1_000_000_000);
+    let mut own = crate::tcp::settings::Settings::default();
+    own.send.clock = ClockUnit::Microseconds;
+    let settings = TcpListenSettings {
+        connection: Some(own.clone()),
+        ..TcpListenSettings::with_backlog(10)
+    };
+    let listener = pair.hosts[1].tcp_listen("10.0.0.2:80".parse().unwrap(), settings);
+    let remote = "10.0.0.2:80".parse().unwrap();
+    let client = pair.hosts[0].tcp_connect(pair.now, None, remote, Some(own));
+    let client = client.unwrap();
+    pair.run(ms(100));
+    let (server, _) = pair.hosts[1]
+        .tcp_accept(pair.now, listener.unwrap())
+        .unwrap();
+    for (host, id) in [(0, client), (1, server)] {
+        pair.hosts[host].tcp_change(pair.now, id, |settings| {
+            settings.send.clock = ClockUnit::Microseconds;
+        });
+        pair.write(host, id, b"data");
+        pair.run(ms(100));
+        assert_eq!(
+            pair.read(1 - host, [client, server][1 - host]).unwrap(),
+            b"data"
+        );
+    }
+}
+
 /// A receiver that sends no data measures no round trip after the handshake.
 #[test]
 fn the_receive_buffer_grows_whatever_the_handshake_was() {
