@@ -93,9 +93,9 @@ impl Pool {
         free.unwrap_or_else(|| vec![0; SIZES[size].bytes].into())
     }
 
-    /// Whether so many frames wait that short ones should not occupy buffers of 2 KiB.
-    fn is_crowded(&self) -> bool {
-        self.0[MEDIUM].in_use.get() > MOST_UNCROWDED
+    /// Whether so many buffers of a size are in use that frames much shorter than them should not occupy more.
+    fn is_crowded(&self, size: usize) -> bool {
+        self.0[size].in_use.get() > SIZES[size].most_uncrowded
     }
 
     fn give_back(&self, memory: Box<[u8]>) {
@@ -199,7 +199,8 @@ impl fmt::Debug for Buffer {
 /// - An unexpected long frame has its first 2 KiB in a buffer of that size, and the others in a large buffer at their
 ///   final offset.
 /// - An unexpected short frame would occupy a large buffer.
-/// - A frame below 253 bytes would occupy eight times its size. This matters only while many frames wait.
+/// - A frame below 253 bytes would occupy eight times its size, and one up to 32 KiB at least twice its size. This
+///   matters only while many frames wait.
 pub(super) struct Landing {
     first: Box<[u8]>,
     /// A large buffer: for the whole frame, or for the bytes behind those in `first`, at their final offset.
@@ -247,11 +248,15 @@ impl Landing {
             _ => {}
         }
         self.is_long_expected = is_long;
-        let mut buffer = if is_long {
+        let mut buffer = if is_long && bytes <= HALF_BYTES && self.pool.is_crowded(LARGE) {
+            let mut memory = vec![0; bytes + SPARE_BYTES].into_boxed_slice();
+            memory[..bytes].copy_from_slice(&self.large[..bytes]);
+            self.pool.buffer_of(memory, bytes)
+        } else if is_long {
             let next = self.pool.take(LARGE);
             let large = mem::replace(&mut self.large, next);
             self.pool.buffer_of(large, bytes)
-        } else if bytes + SPARE_BYTES <= SIZES[SMALL].bytes && self.pool.is_crowded() {
+        } else if bytes + SPARE_BYTES <= SIZES[SMALL].bytes && self.pool.is_crowded(MEDIUM) {
             let mut small = self.pool.take(SMALL);
             small[..bytes].copy_from_slice(&self.first[..bytes]);
             self.pool.buffer_of(small, bytes)
@@ -292,34 +297,39 @@ struct Size {
     bytes: usize,
     /// The most free buffers that the pool keeps.
     kept: usize,
+    /// The most buffers in use with which frames much shorter than them stay in such buffers.
+    most_uncrowded: usize,
 }
 
 /// Three sizes: acknowledgements and other short frames; frames up to the usual MTU; frames joined by an offload. At
-/// most 1 MiB, 8 MiB and 8 MiB of free memory are kept.
+/// most 1 MiB, 8 MiB and 8 MiB of free memory are kept. Buffers of 2 and of 4 MiB in use are not crowded.
 const SIZES: [Size; 3] = [
     Size {
         bytes: 256,
         kept: 4096,
+        most_uncrowded: usize::MAX,
     },
     Size {
         bytes: 2048,
         kept: 4096,
+        most_uncrowded: 1024,
     },
     Size {
         bytes: PacketSocket::MOST_BYTES + 2 * SPARE_BYTES,
         kept: 128,
+        most_uncrowded: 64,
     },
 ];
 const SMALL: usize = 0;
 const MEDIUM: usize = 1;
 const LARGE: usize = 2;
 
-/// The most buffers of 2 KiB in use, 2 MiB, with which short frames stay in such buffers.
-const MOST_UNCROWDED: usize = 1024;
-
 /// Spare bytes behind each received frame, for a VLAN tag.
 const SPARE_BYTES: usize = 4;
 const FIRST_BYTES: usize = SIZES[MEDIUM].bytes - SPARE_BYTES;
+/// Half of a large buffer. Memory of a frame that has neither this nor less than a medium buffer is not of a size that
+/// the pool keeps.
+const HALF_BYTES: usize = SIZES[LARGE].bytes / 2;
 
 #[cfg(test)]
 mod tests {
@@ -385,10 +395,35 @@ mod tests {
             copied,
             [false, false, false, true, false, false, true, false]
         );
-        let waiting: Vec<_> = (0..MOST_UNCROWDED).map(|_| is_copied(1514)).collect();
+        let waiting: Vec<_> = (0..SIZES[MEDIUM].most_uncrowded)
+            .map(|_| is_copied(1514))
+            .collect();
         assert!(is_copied(60).0, "while many frames wait");
         drop(waiting);
         assert!(!is_copied(60).0);
+    }
+
+    /// Channels bound the bytes of the frames that wait, which hardly take more memory.
+    #[test]
+    fn many_long_frames_take_at_most_twice_their_memory() {
+        let pool = Pool::new();
+        let mut landing = Landing::new(&pool);
+        let mut held = Vec::new();
+        for bytes in [2045, 3000, 9000, 32_000, 33_000, 60_000].repeat(100) {
+            arrive(&mut landing, &vec![7; bytes]);
+            held.push(landing.take(bytes, None));
+        }
+        assert!(held.iter().all(|frame| frame.iter().all(|&byte| byte == 7)));
+        let of = |buffer: &Buffer| match &buffer.memory {
+            Memory::Pooled(memory, ..) => memory.len(),
+            _ => 0,
+        };
+        let taken: usize = held.iter().map(of).sum();
+        let uncrowded = SIZES[LARGE].most_uncrowded * SIZES[LARGE].bytes;
+        let frames: usize = held.iter().map(|frame| frame.len()).sum();
+        assert!(taken <= 2 * frames + uncrowded, "{taken} for {frames}");
+        drop(held);
+        assert_eq!(pool.0[LARGE].in_use.get(), 1, "the landing's own");
     }
 
     #[test]
