@@ -20,7 +20,7 @@ use softclock_bench::load::{Hold, Load};
 use softclock_bench::measure::environment::Environment;
 use softclock_bench::output::json::{self, Record};
 use softclock_bench::output::page::{self, Outcome};
-use softclock_bench::output::report::{Context, Experiment, Report};
+use softclock_bench::output::report::{Context, Experiment, Report, Takes};
 use softclock_bench::output::{file, measurements, svg, table};
 use softclock_bench::peers::media::MediaSender;
 use softclock_bench::peers::quic::{QuicReceiver, QuicSender};
@@ -87,14 +87,12 @@ struct Run {
     /// Runs each experiment at its smallest size, which checks that it works; the numbers mean nothing.
     #[arg(long)]
     smoke: bool,
-    /// Rounds, in which the subjects take turns, of `soft-timers/table-12` and most experiments in
-    /// `clocked-interrupts/`, `embed/`, `hostile/`, `lrp/`, `pspacer/`, `signalling/`, `tcp/` and `wan/` [default: each
-    /// experiment's own]
+    /// Rounds, in which the subjects take turns [default: each experiment's own]. An experiment with a fixed plan
+    /// refuses it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// Measures only the subjects whose names contain TEXT, such as `soft-lrp; work 10 us` or `AF_XDP, 0 idle`, of
-    /// `soft-timers/table-12` and most experiments in `clocked-interrupts/`, `embed/`, `lrp/`, `pspacer/`,
-    /// `signalling/`, `tcp/` and `wan/`. If none does, the error lists the names.
+    /// Measures only the subjects whose names contain TEXT, such as `soft-lrp; work 10 us` or `AF_XDP, 0 idle`. If none
+    /// does, the error lists the names. An experiment with a fixed plan refuses it
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
     /// Writes the results as JSON: one object for one experiment, an array for several. The file is rewritten after
@@ -205,6 +203,7 @@ fn list() -> Result<(), Failure> {
 impl Run {
     fn execute(&self) -> Result<(), Failure> {
         let chosen = choose(&self.names, experiments::ALL)?;
+        self.check(&chosen)?;
         // Find a path that cannot be written before minutes of measuring.
         for path in [&self.json, &self.svg].into_iter().flatten() {
             file::probe(path).map_err(|error| file_failure(path, &error))?;
@@ -212,6 +211,27 @@ impl Run {
         let environment = Environment::detect();
         show(&table::environment(&environment))?;
         self.run_each(&chosen, &environment)
+    }
+
+    /// Refuses choices that an experiment would ignore.
+    fn check(&self, chosen: &[&Experiment]) -> Result<(), Failure> {
+        let taken: [(&str, bool, &[Takes]); 2] = [
+            (
+                "--rounds",
+                self.rounds.is_some(),
+                &[Takes::Rounds, Takes::RoundsAndSubjects],
+            ),
+            ("--only", self.only.is_some(), &[Takes::RoundsAndSubjects]),
+        ];
+        for (option, is_given, takes) in taken {
+            let ignoring = chosen.iter().filter(|of| !takes.contains(&of.takes));
+            let ignoring: Vec<&str> = ignoring.map(|of| of.name).collect();
+            if is_given && !ignoring.is_empty() {
+                let names = ignoring.join(", ");
+                return Err(failure(2, format!("{option} has no effect on {names}")));
+            }
+        }
+        Ok(())
     }
 
     /// Runs the experiments. Later ones run even if one fails; a failure of any sets the exit status.

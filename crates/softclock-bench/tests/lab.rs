@@ -1,4 +1,4 @@
-//! The network namespaces of experiments end with the run that made them, even if it is killed.
+//! The network namespaces and processes of experiments end with the run that made them, even if it is killed.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -23,6 +23,13 @@ fn a_killed_run_of_a_server_under_flood_leaves_nothing() {
         softclock_testing::skip!("{reason}");
     }
     kill("lrp/figure-3", 3);
+}
+
+/// The proxies that are not measured are stopped.
+#[test]
+fn a_killed_run_of_stopped_servers_leaves_nothing() {
+    // The upstream, a proxy with its shell and its clients, and the next proxy.
+    kill("event-delivery/table-2", 5);
 }
 
 /// Runs an experiment until it has this many children, kills it, and waits until the children have ended.

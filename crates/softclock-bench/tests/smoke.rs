@@ -170,6 +170,22 @@ fn an_unknown_name_is_one_line_and_status_2() {
     assert!(stderr.contains("no-such-thing"), "{stderr}");
 }
 
+/// A result must not be taken for one of the rounds or subjects that were asked for.
+#[test]
+fn choices_without_effect_are_refused() {
+    for (option, value, name) in [
+        ("--rounds", "2", "soft-timers/check"),
+        ("--only", "softclock", "hostile/metrics"),
+    ] {
+        let output = bench(&["run", "--smoke", option, value, name, "embed/media"]);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(output.stdout.is_empty(), "nothing was measured");
+        let stderr = String::from_utf8(output.stderr).expect("UTF-8");
+        let told = format!("softclock-bench: {option} has no effect on {name}\n");
+        assert_eq!(stderr, told);
+    }
+}
+
 #[test]
 fn a_file_that_cannot_be_written_is_found_before_measuring() {
     let path = "/nonexistent/result.json";

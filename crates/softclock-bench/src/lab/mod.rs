@@ -1,6 +1,7 @@
 //! The setups in which experiments take place.
 
 pub mod arrivals;
+mod at_end;
 pub mod bridge;
 pub mod busy_server;
 pub mod frames;

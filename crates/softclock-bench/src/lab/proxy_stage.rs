@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use softclock::fs::raise_descriptor_limit;
 
+use super::at_end::AtEnd;
 use crate::load::closed_loop::{Load, Target};
 use crate::load::{self, Cold, ColdOptions, HotOptions, HotResult, cold::PER_PROCESS};
 use crate::measure::processors::Processors;
@@ -123,9 +124,13 @@ impl Stage {
 
     fn crowd(&self, start: impl FnOnce() -> io::Result<Server>) -> io::Result<Crowd<'_>> {
         let server = self.processors.on(self.processors.server, start)?;
+        let ids: Vec<String> = server.processes().iter().map(u32::to_string).collect();
+        // Else it would not end with this process.
+        let continues = AtEnd::run(&format!("kill -CONT {}", ids.join(" ")))?;
         server.signal(Signal::STOP)?;
         Ok(Crowd {
             server,
+            _continues: continues,
             cold: Vec::new(),
             connections: 0,
             stage: self,
@@ -172,6 +177,7 @@ pub fn saturation(
 pub struct Crowd<'a> {
     /// The proxy, or the server alone.
     pub server: Server,
+    _continues: AtEnd,
     cold: Vec<Cold>,
     connections: usize,
     stage: &'a Stage,

@@ -117,6 +117,17 @@ impl Report {
     }
 }
 
+/// What of an experiment the user can choose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Takes {
+    /// Nothing: it has a plan of its own.
+    Nothing,
+    /// The number of rounds.
+    Rounds,
+    /// The number of rounds, and the subjects that are measured.
+    RoundsAndSubjects,
+}
+
 /// A table or figure: its name on the command line, and the function that measures it.
 #[derive(Debug)]
 pub struct Experiment {
@@ -124,6 +135,8 @@ pub struct Experiment {
     pub name: &'static str,
     /// One line for `list`.
     pub about: &'static str,
+    /// What of it the user can choose.
+    pub takes: Takes,
     /// Measures. Takes seconds to minutes, with [`Context::smoke`] about a second.
     pub run: fn(&Context) -> Result<Report, Box<dyn Error>>,
 }
@@ -317,6 +330,7 @@ mod tests {
         let experiment = Experiment {
             name: "group/name",
             about: "",
+            takes: Takes::Nothing,
             run,
         };
         let (report, steal) = experiment.measure(&Context::new(true)).unwrap();

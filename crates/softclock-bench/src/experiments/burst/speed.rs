@@ -15,13 +15,14 @@ use softclock_linux::child::end_with_parent;
 use crate::command;
 use crate::measure::turns::Turns;
 use crate::output::metric::{self, Metric};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 use crate::servers::cpu_time;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "burst/speed",
     about: "packets a second of softclock burst, pcap and pcapng through a pipe, and its memory for 0.2 and 2 GB",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

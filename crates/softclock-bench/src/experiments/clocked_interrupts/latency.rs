@@ -13,12 +13,13 @@ use crate::lab::signalling::ping::{self, Pings, RoundTrips};
 use crate::lab::signalling::{Bulk, Ends, Signal, Transfer};
 use crate::output::best_peer::Better;
 use crate::output::metric::Metric;
-use crate::output::report::{Context, Experiment, Report, quantile};
+use crate::output::report::{Context, Experiment, Report, Takes, quantile};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "clocked-interrupts/latency",
     about: "round trips of pings of 4 KB, alone and beside a bulk transfer, by interrupts, polling, clock and soft polls",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

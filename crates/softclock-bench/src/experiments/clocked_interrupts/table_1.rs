@@ -13,12 +13,13 @@ use super::signals;
 use crate::lab::signalling::{Bulk, Ends, Flow, Signal, Transfer};
 use crate::output::best_peer::Better;
 use crate::output::metric::Metric;
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "clocked-interrupts/table-1",
     about: "throughput of TCP against socket buffer by interrupts, polling, clock and soft polls, also beside a computing process",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

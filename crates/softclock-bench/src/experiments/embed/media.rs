@@ -12,13 +12,14 @@ use crate::measure::processors::Processors;
 use crate::measure::turns::Turns;
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::metric::{self, Metric};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 use crate::peers::media::{Sender, Streams};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "embed/media",
     about: "50 media streams of 200 and 1000 packets a second by softclock, tokio, timerfd, epoll and nanosleep, alone and beside TCP",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

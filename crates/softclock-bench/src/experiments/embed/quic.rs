@@ -13,13 +13,14 @@ use crate::command;
 use crate::lab::bridge::{self, mbit};
 use crate::lab::quic::{Bottleneck, Setup, Transfer};
 use crate::measure::turns::Turns;
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 use crate::peers::quic::{Paced, Program, Request, Sender, Socket};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "embed/quic",
     about: "QUIC over bottlenecks of 10 to 200 Mbit/s, 10 to 400 ms and 2 to 50 packets: loss, goodput and processor time of quinn, paced or not, quic-go and s2n-quic",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

@@ -12,7 +12,7 @@ use crate::measure::slice::Slice;
 use crate::measure::turns::Turns;
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::metric::{self, Metric};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 use crate::peers::runtimes::{Kind, Service};
 use crate::servers::Server;
 
@@ -20,6 +20,7 @@ use crate::servers::Server;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "embed/runtimes",
     about: "processor time of TCP echo and of hyper's hello on softclock, tokio, smol, monoio, compio and glommio, and of a bare loop",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

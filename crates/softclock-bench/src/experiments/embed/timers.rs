@@ -11,13 +11,14 @@ use crate::lab::timers::{Costs, IN_EPOLL, IN_LIBUV, IN_TOKIO, LIBUV, Program, TO
 use crate::measure::turns::Turns;
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::metric::{self, Metric};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 use crate::peers::program::Workshop;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "embed/timers",
     about: "cost and lateness of timers by libuv, libevent, timerfd and softclock-c, and on tokio, idle and busy",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

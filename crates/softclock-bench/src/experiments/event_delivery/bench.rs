@@ -11,13 +11,14 @@ use std::time::Instant;
 use softclock::events::{EventQueue, Mechanism, Readiness, SourceEvent};
 
 use crate::lab::readiness::rounds::{beside_libevent, in_turn};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 use crate::peers::libevent::LIBEVENT_NOTE;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "event-delivery/bench",
     about: "libevent's bench.c: N descriptors, 100 active, 1000 writes, beside libevent",
+    takes: Takes::Nothing,
     run,
 };
 

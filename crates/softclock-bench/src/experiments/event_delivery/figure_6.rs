@@ -8,13 +8,14 @@ use std::time::Instant;
 use crate::lab::readiness::rounds::{beside_libevent, curves, in_turn};
 use crate::lab::readiness::sets::{EventSet, cold_counts};
 use crate::output::chart::{Axis, Chart, Series};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 use crate::peers::libevent::LIBEVENT_NOTE;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "event-delivery/figure-6",
     about: "cost of get_next_event against its array and the number of cold connections",
+    takes: Takes::Nothing,
     run,
 };
 

@@ -11,13 +11,14 @@ use softclock::events::{Readiness, Source, SourceEvent};
 use crate::lab::readiness::rounds::{beside_libevent, curves, in_turn};
 use crate::lab::readiness::sets::{EventSet, cold_counts};
 use crate::output::chart::{Axis, Chart, Series};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 use crate::peers::libevent::LIBEVENT_NOTE;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "event-delivery/figure-7",
     about: "cost of declare_interest against the number of cold connections",
+    takes: Takes::Nothing,
     run,
 };
 

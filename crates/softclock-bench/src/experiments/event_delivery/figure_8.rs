@@ -12,13 +12,14 @@ use crate::lab::proxy_stage::{Crowd, Stage};
 use crate::measure::slice::Slice;
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::chart::{Axis, Chart, Mark, Series};
-use crate::output::report::{Context, Experiment, Report, Row, median};
+use crate::output::report::{Context, Experiment, Report, Row, Takes, median};
 use crate::servers::{BESIDE_PEERS, ProxyKind};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "event-delivery/figure-8",
     about: "throughput of the proxy, nginx and HAProxy against the number of cold connections",
+    takes: Takes::Nothing,
     run,
 };
 

@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use crate::lab::proxy_stage::{self, Crowd, Stage};
 use crate::load::HotResult;
+use crate::measure::turns::{Found, Turns};
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::chart::{Axis, Chart, Mark, Series};
-use crate::output::report::{Context, Experiment, Report, Row, median};
+use crate::output::report::{Context, Experiment, Report, Row, Takes, median};
 use crate::servers::{BESIDE_PEERS, ProxyKind};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "event-delivery/figure-9",
     about: "response time of the proxy, nginx and HAProxy against the rate of requests, with cold connections",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 
@@ -25,65 +27,55 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let kinds = [&ProxyKind::ALL[..], &looking].concat();
     let crowds = stage.crowds(&kinds, plan.cold, &mut notes)?;
     let saturation = proxy_stage::saturation(&crowds, HOT, plan.slice / 2)?;
-    let curves = crowds.into_iter().map(|(kind, crowd)| Curve {
-        kind,
-        crowd,
-        points: plan.loads.iter().map(|_| Vec::new()).collect(),
-    });
-    let mut curves: Vec<Curve> = curves.collect();
     notes.push(format!(
         "saturation is {saturation:.0} requests a second: what the proxy by epoll answers in a closed loop of {HOT}"
     ));
-    let total = plan.rounds * plan.loads.len() * curves.len();
-    let mut done = 0;
-    for round in 0..plan.rounds {
-        for (point, load) in plan.loads.iter().enumerate() {
-            for turn in 0..curves.len() {
-                // Rotate the order, so that no variant always runs first.
-                let index = (round + turn) % curves.len();
-                let Curve {
-                    kind,
-                    crowd,
-                    points,
-                } = &mut curves[index];
-                let result = context.round(done, total, kind.name(), || {
-                    crowd.hot(saturation * load, plan.slice, MOST_OUTSTANDING, 0)
-                });
-                let result = result.map_err(|error| format!("{}: {error}", kind.name()))?;
-                points[point].push(result);
-                done += 1;
-            }
-        }
-    }
-    context.progress(total, total, "");
+    let cells = plan.loads.iter().flat_map(|&load| {
+        crowds
+            .iter()
+            .map(move |&(kind, ref crowd)| Cell { kind, crowd, load })
+    });
+    let turns = Turns::new(context, plan.rounds, cells, Cell::name)?;
+    let found = turns.measure(|cell| {
+        let rate = saturation * cell.load;
+        cell.crowd.hot(rate, plan.slice, MOST_OUTSTANDING, 0)
+    })?;
     Ok(Report {
         title: "response time of proxies with cold connections",
         notes,
-        rows: rows(&curves, plan),
+        rows: rows(&found),
         charts: vec![
-            chart(&curves, plan, saturation, MEDIAN, 0.5),
-            chart(&curves, plan, saturation, P99, 0.99),
+            chart(&found, saturation, MEDIAN, 0.5),
+            chart(&found, saturation, P99, 0.99),
         ],
     })
 }
 
-/// A proxy, and its clients' results at each load in each round.
-struct Curve<'a> {
+/// A proxy at a load, as a share of the saturation.
+struct Cell<'a> {
     kind: ProxyKind,
-    crowd: Crowd<'a>,
-    points: Vec<Vec<HotResult>>,
+    crowd: &'a Crowd<'a>,
+    load: f64,
 }
 
-fn rows(curves: &[Curve<'_>], plan: &Plan) -> Vec<Row> {
+impl Cell<'_> {
+    fn name(&self) -> String {
+        format!("{}, {}", self.kind.name(), self.at())
+    }
+
+    fn at(&self) -> String {
+        format!("{:.0} % of saturation", self.load * 100.0)
+    }
+}
+
+fn rows(found: &Found<Cell<'_>, HotResult>) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut add = |metric: &str, unit, of: &dyn Fn(&HotResult) -> Option<f64>| {
-        for (point, load) in plan.loads.iter().enumerate() {
-            for curve in curves {
-                let values: Option<Vec<f64>> = curve.points[point].iter().map(of).collect();
-                if let Some(values) = values {
-                    let metric = format!("{metric}; {:.0} % of saturation", load * 100.0);
-                    rows.push(Row::of_samples(curve.kind.name(), metric, unit, &values));
-                }
+        for (cell, results) in found {
+            let values: Option<Vec<f64>> = results.iter().map(of).collect();
+            if let Some(values) = values {
+                let metric = format!("{metric}; {}", cell.at());
+                rows.push(Row::of_samples(cell.kind.name(), metric, unit, &values));
             }
         }
     };
@@ -104,29 +96,32 @@ fn latency_us(result: &HotResult, share: f64) -> Option<f64> {
     (result.completed() > 0).then(|| result.latency_us(share) as f64)
 }
 
-fn chart(curves: &[Curve<'_>], plan: &Plan, saturation: f64, title: &str, share: f64) -> Chart {
-    let point = |(load, results): (&f64, &Vec<HotResult>)| {
-        let values: Vec<f64> = (results.iter())
-            .filter_map(|result| latency_us(result, share))
-            .collect();
-        let place = load * saturation;
-        (!values.is_empty()).then(|| (place, median(&values) / 1e3))
-    };
-    let series = curves.iter().map(|curve| Series {
-        name: curve.kind.name().into(),
-        mark: Mark::Line,
-        points: plan
-            .loads
+fn chart(found: &Found<Cell<'_>, HotResult>, saturation: f64, title: &str, share: f64) -> Chart {
+    let mut series: Vec<Series> = Vec::new();
+    for (cell, results) in found {
+        let values = results
             .iter()
-            .zip(&curve.points)
-            .filter_map(point)
-            .collect(),
-    });
+            .filter_map(|result| latency_us(result, share));
+        let values: Vec<f64> = values.collect();
+        if values.is_empty() {
+            continue;
+        }
+        let point = (cell.load * saturation, median(&values) / 1e3);
+        let name = cell.kind.name();
+        match series.iter_mut().find(|series| series.name == name) {
+            Some(series) => series.points.push(point),
+            None => series.push(Series {
+                name: name.into(),
+                mark: Mark::Line,
+                points: vec![point],
+            }),
+        }
+    }
     Chart {
         title: format!("{title}, against the rate of requests"),
         x: Axis::linear("requests a second", 0.0, saturation),
         y: Axis::decades("ms", 0.01, 1000.0),
-        series: series.collect(),
+        series,
     }
 }
 

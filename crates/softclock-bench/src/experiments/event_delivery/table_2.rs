@@ -9,14 +9,16 @@ use softclock::events::Mechanism;
 
 use crate::lab::proxy_stage::{self, Crowd, Stage};
 use crate::measure::perf::{Perf, Profile};
+use crate::measure::turns::{Found, Turns};
 use crate::output::best_peer::{Better, Comparison};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 use crate::servers::{BESIDE_PEERS, ProxyKind};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "event-delivery/table-2",
     about: "share of the processor that proxies spend on event notification",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 
@@ -40,35 +42,23 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         ("at 30 % of saturation", saturation * PAPERS_LOAD),
         ("at 400 requests a second", PAPERS_RATE),
     ];
-    let mut subjects: Vec<_> = (crowds.into_iter())
-        .map(|(kind, crowd)| (kind, crowd, loads.map(|_| Vec::new())))
-        .collect();
-    let total = plan.rounds * loads.len() * subjects.len();
-    let mut done = 0;
-    for round in 0..plan.rounds {
-        for (number, (_, rate)) in loads.into_iter().enumerate() {
-            for turn in 0..subjects.len() {
-                // Rotate the order, so that no variant always runs first.
-                let index = (round + turn) % subjects.len();
-                let (kind, crowd, samples) = &mut subjects[index];
-                let sample = context.round(done, total, kind.name(), || {
-                    Sample::take(perf.as_ref(), crowd, rate, plan.slice)
-                });
-                done += 1;
-                let sample = sample.map_err(|error| format!("{}: {error}", kind.name()))?;
-                samples[number].push(sample);
-            }
-        }
+    let cells = loads.into_iter().flat_map(|(at, rate)| {
+        crowds.iter().map(move |&(kind, ref crowd)| Cell {
+            kind,
+            crowd,
+            at,
+            rate,
+        })
+    });
+    let turns = Turns::new(context, plan.rounds, cells, |cell| {
+        format!("{}, {}", cell.kind.name(), cell.at)
+    })?;
+    let found =
+        turns.measure(|cell| Sample::take(perf.as_ref(), cell.crowd, cell.rate, plan.slice))?;
+    let mut rows = Vec::new();
+    for (at, _) in loads {
+        rows.extend(rows_at(at, &found));
     }
-    context.progress(total, total, "");
-    let samples: Vec<_> = subjects
-        .into_iter()
-        .map(|(kind, _, samples)| (kind, samples))
-        .collect();
-    let rows = loads.into_iter().enumerate();
-    let mut rows: Vec<Row> = rows
-        .flat_map(|(number, (load, _))| rows_at(load, &samples, number))
-        .collect();
     let beside = Comparison {
         better: |metric| {
             let is_compared = [OF_CALLS, OF_ALL]
@@ -85,6 +75,16 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
         rows,
         charts: Vec::new(),
     })
+}
+
+/// A proxy at a rate of requests.
+struct Cell<'a> {
+    kind: ProxyKind,
+    crowd: &'a Crowd<'a>,
+    /// The rate in words.
+    at: &'static str,
+    /// Requests a second.
+    rate: f64,
 }
 
 /// Measurements of a proxy in one slice of time, as shares from 0 to 1.
@@ -165,21 +165,17 @@ fn is_sleep(name: &str) -> bool {
     name == "schedule" || name.starts_with("schedule_")
 }
 
-fn rows_at<const LOADS: usize>(
-    load: &str,
-    samples: &[(ProxyKind, [Vec<Sample>; LOADS])],
-    number: usize,
-) -> Vec<Row> {
+fn rows_at(load: &str, found: &Found<Cell<'_>, Sample>) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut add = |metric: &str, of: &dyn Fn(&Sample) -> Option<f64>| {
         let at = format!("{metric}; {load}");
-        for (kind, samples) in samples {
-            let samples = samples[number].iter();
+        for (cell, samples) in found.iter().filter(|(cell, _)| cell.at == load) {
+            let samples = samples.iter();
             let values: Option<Vec<f64>> =
                 samples.map(|sample| Some(of(sample)? * 100.0)).collect();
             let Some(values) = values else { continue };
-            let row = Row::of_samples(kind.name(), &*at, "%", &values);
-            rows.push(match papers(*kind) {
+            let row = Row::of_samples(cell.kind.name(), &*at, "%", &values);
+            rows.push(match papers(cell.kind) {
                 Some(paper) if metric == OF_PROCESSOR => row.paper(paper),
                 _ => row,
             });

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use softclock::events::{Delivery, EventQueue, Mechanism, Readiness, SourceEvent};
 
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "event-delivery/wake-one",
     about: "fairness and wake-ups of threads that share a listener: all told, one told, a listener each",
+    takes: Takes::Nothing,
     run,
 };
 

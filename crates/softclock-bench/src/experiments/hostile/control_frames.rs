@@ -9,12 +9,13 @@ use crate::lab::hostile::link::{Link, again_and_again};
 use crate::lab::hostile::table;
 use crate::lab::hostile::tally::Tally;
 use crate::lab::hostile::trial::{Case, Ground};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "hostile/control-frames",
     about: "floods of PING, SETTINGS, PRIORITY and unknown HTTP/2 frames on 1 and 8 connections",
+    takes: Takes::Rounds,
     run,
 };
 

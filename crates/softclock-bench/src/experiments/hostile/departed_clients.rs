@@ -10,12 +10,13 @@ use crate::lab::hostile::link::{Against, open};
 use crate::lab::hostile::subject::Subject;
 use crate::lab::hostile::table;
 use crate::lab::hostile::trial::{Case, Ground};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "hostile/departed-clients",
     about: "50 clients a second that ask a proxy for what takes its upstream 20 s, and leave; 40 requests at a time",
+    takes: Takes::Rounds,
     run,
 };
 

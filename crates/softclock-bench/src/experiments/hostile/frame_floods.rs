@@ -13,12 +13,13 @@ use crate::lab::hostile::subject::Subject;
 use crate::lab::hostile::table;
 use crate::lab::hostile::tally::Tally;
 use crate::lab::hostile::trial::{Case, Ground};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "hostile/frame-floods",
     about: "HTTP/2 rapid reset, CONTINUATION flood and HPACK bombs on 8 connections",
+    takes: Takes::Rounds,
     run,
 };
 

@@ -8,12 +8,13 @@ use crate::lab::hostile::frames::{MAX_WINDOW, get_block, opening};
 use crate::lab::hostile::link::{Link, again_and_again};
 use crate::lab::hostile::table;
 use crate::lab::hostile::trial::{Case, Ground};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "hostile/many-fields",
     about: "HTTP/2 requests with 1000 fields on 8 connections",
+    takes: Takes::Rounds,
     run,
 };
 

@@ -7,12 +7,13 @@ use super::{HAPROXY, NGINX, SOFTCLOCK};
 use crate::lab::hostile::hold::Hold;
 use crate::lab::hostile::table;
 use crate::lab::hostile::trial::{Case, Ground};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "hostile/metrics",
     about: "scrapes of metrics while 40 clients are silent there, or ask without reading",
+    takes: Takes::Rounds,
     run,
 };
 

@@ -8,12 +8,13 @@ use crate::lab::hostile::hold::Hold;
 use crate::lab::hostile::subject::Subject;
 use crate::lab::hostile::table;
 use crate::lab::hostile::trial::{Case, Ground, LARGE};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "hostile/slow-clients",
     about: "400 and 1000 heads sent byte by byte, 400 responses hardly read, under a limit of 1024 open files",
+    takes: Takes::Rounds,
     run,
 };
 

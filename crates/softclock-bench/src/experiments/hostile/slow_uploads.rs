@@ -8,12 +8,13 @@ use crate::lab::hostile::hold::Hold;
 use crate::lab::hostile::subject::Subject;
 use crate::lab::hostile::table;
 use crate::lab::hostile::trial::{Case, Ground};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "hostile/slow-uploads",
     about: "40 uploads that come byte by byte through a proxy that passes 20 requests on at a time",
+    takes: Takes::Rounds,
     run,
 };
 

@@ -9,12 +9,13 @@ use crate::lab::hostile::link::{Link, again_and_again};
 use crate::lab::hostile::subject::Subject;
 use crate::lab::hostile::table;
 use crate::lab::hostile::trial::{Case, Ground, LARGE};
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "hostile/stalled-streams",
     about: "1280 HTTP/2 streams that take nothing of a large file, under a limit of 1024 open files",
+    takes: Takes::Rounds,
     run,
 };
 

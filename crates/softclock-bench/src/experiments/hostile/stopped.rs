@@ -13,12 +13,13 @@ use crate::command;
 use crate::lab::hostile::subject::{Program, Subject};
 use crate::lab::hostile::table::keep_installed;
 use crate::lab::hostile::trial::{Ground, Stage};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "hostile/stopped",
     about: "good answers that become errors when a proxy is stopped for longer than its timeout of responses",
+    takes: Takes::Rounds,
     run,
 };
 

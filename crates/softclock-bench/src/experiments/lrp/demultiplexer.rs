@@ -13,7 +13,7 @@ use std::io;
 use softclock_net::demux::Flow;
 
 use crate::output::best_peer::{Better, Comparison};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 use crate::random::Random;
 use finders::{Find, FlowMap, OURS, PackedMap, Table, UNKEYED, UnkeyedMap};
 use keys::Keys;
@@ -22,6 +22,7 @@ use keys::Keys;
 pub const EXPERIMENT: Experiment = Experiment {
     name: "lrp/demultiplexer",
     about: "finding the endpoint of a packet among 1 to a million flows, beside HashMap, with hostile keys, too",
+    takes: Takes::Nothing,
     run,
 };
 

@@ -12,12 +12,13 @@ use crate::lab::lrp::{Rates, Service, Stage, Variant, notes};
 use crate::measure::turns::Found;
 use crate::output::chart::{Chart, Mark, Series};
 use crate::output::metric::Metric;
-use crate::output::report::{Context, Experiment, Report, median};
+use crate::output::report::{Context, Experiment, Report, Takes, median};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "lrp/figure-3",
     about: "packets delivered against packets offered, up to four times saturation: BSD, Early-Demux, SOFT-LRP, NI-LRP and the kernel",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

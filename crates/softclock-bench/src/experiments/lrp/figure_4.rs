@@ -13,12 +13,13 @@ use super::super::cells::{self, Cell};
 use crate::lab::lrp::client::Pings;
 use crate::lab::lrp::{Background, Service, Stage, Target, Variant, notes};
 use crate::output::metric::Metric;
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "lrp/figure-4",
     about: "round trips and losses of a ping-pong, against the rate of a flood to another socket",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

@@ -19,13 +19,14 @@ use crate::lab::tcp::{
 use crate::load::closed_loop;
 use crate::measure::turns::{Found, Turns};
 use crate::output::chart::{Chart, Mark, Series};
-use crate::output::report::{Context, Experiment, Report, Row, median};
+use crate::output::report::{Context, Experiment, Report, Row, Takes, median};
 use crate::servers::nginx::Files;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "lrp/figure-5",
     about: "HTTP throughput under floods of SYNs and of datagrams, and recovery after them, beside nginx, cookies and synproxy",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

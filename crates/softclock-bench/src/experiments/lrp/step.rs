@@ -9,12 +9,13 @@ use std::time::Duration;
 use super::super::cells::{self, Cell};
 use crate::lab::lrp::{Service, Stage, Variant, after_step, notes};
 use crate::output::metric::Metric;
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "lrp/step",
     about: "time until goodput is back at 95 % after the load steps to 1.4 and 4 times the capacity, and back",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

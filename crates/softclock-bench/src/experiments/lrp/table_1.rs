@@ -11,12 +11,13 @@ use super::super::cells::{self, Cell};
 use crate::lab::lrp::client::{Calls, Pings};
 use crate::lab::lrp::{Background, Service, Stage, Variant, notes};
 use crate::output::metric::Metric;
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "lrp/table-1-udp",
     about: "round trip of one byte, and throughput of a sliding window, without overload",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

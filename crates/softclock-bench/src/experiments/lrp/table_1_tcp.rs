@@ -8,12 +8,13 @@ use crate::lab::lrp;
 use crate::lab::tcp::bulk::{Buffers, Bulk, BulkPeer, Direction, Gvisor};
 use crate::measure::turns::{Found, Turns};
 use crate::output::best_peer::{Better, Comparison};
-use crate::output::report::{Context, Experiment, Report, Row, median};
+use crate::output::report::{Context, Experiment, Report, Row, Takes, median};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "lrp/table-1-tcp",
     about: "throughput of 24 MB with buffers of 32 KB and with defaults: softclock's stack, the kernel, smoltcp, gVisor",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

@@ -13,12 +13,13 @@ use super::super::cells::{self, Cell};
 use crate::lab::lrp::client::{Calls, call_once};
 use crate::lab::lrp::{KernelReceive, Service, Stage, Variant, check_weights, notes};
 use crate::output::metric::Metric;
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "lrp/table-2",
     about: "a computing server beside two servers of short calls on one processor: completion time, calls and shares",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use crate::lab::bridge::{Htb, Load, Pace, Results, Setup, Shaper, Study, Traffic, Usage, mbit};
 use crate::output::metric::{self, Metric};
-use crate::output::report::{Experiment, Row};
+use crate::output::report::{Experiment, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pspacer/cost",
     about: "processor time and precision of a paced frame at 100 and 200 Mbit/s: pace by its options, beside HTB",
+    takes: Takes::RoundsAndSubjects,
     run: |context| STUDY.run(context),
 };
 

@@ -14,12 +14,13 @@ use crate::lab::bridge::{
 };
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::chart::{Axis, Chart, Series};
-use crate::output::report::{Experiment, Row};
+use crate::output::report::{Experiment, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pspacer/figure-9",
     about: "Figure 9: lateness of timer events, of pace, HTB and TBF at 100 Mbit/s",
+    takes: Takes::RoundsAndSubjects,
     run: |context| STUDY.run(context),
 };
 

@@ -8,12 +8,13 @@ use softclock_core::Rate;
 
 use crate::lab::bridge::{Flow, Load, Offload, Pace, Results, Setup, Shaper, Study, Traffic};
 use crate::output::metric::{self, Metric};
-use crate::output::report::{Experiment, Row};
+use crate::output::report::{Experiment, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pspacer/table-1",
     about: "Table I: processor time and goodput of TCP with and without TSO and GSO, forwarded and through pace",
+    takes: Takes::RoundsAndSubjects,
     run: |context| STUDY.run(context),
 };
 

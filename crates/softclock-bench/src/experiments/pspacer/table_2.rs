@@ -11,12 +11,13 @@ use softclock_wire::Burstiness;
 use softclock_wire::burstiness::Options;
 
 use crate::lab::bridge::{self, FRAME_BYTES, Load, Offload, Pace, Setup, Shaper, mbit};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pspacer/table-2",
     about: "Table II: burst sizes and burstiness, by equation, virtual bottleneck, and pace with coarser timers",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use crate::lab::bridge::{self, Burst, Htb, Load, Pace, Setup, Shaper, mbit};
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::chart::{Axis, Chart, Mark, Series};
-use crate::output::report::{Context, Experiment, Report, Row, median};
+use crate::output::report::{Context, Experiment, Report, Row, Takes, median};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pspacer/table-5",
     about: "Figure 7 and Table V: rates against targets from 100 Mbit/s up, of pace, HTB, TBF, TCP and iperf3",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

@@ -13,12 +13,13 @@ use crate::lab::bridge::{
 };
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::chart::{Axis, Chart, Mark, Series};
-use crate::output::report::{Experiment, Row};
+use crate::output::report::{Experiment, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pspacer/table-6",
     about: "Table VI and Figure 8: burstiness and gaps of pace, HTB, TBF, TCP's pacing and iperf3's at 100 Mbit/s",
+    takes: Takes::RoundsAndSubjects,
     run: |context| STUDY.run(context),
 };
 

@@ -9,12 +9,13 @@ use std::time::Duration;
 use softclock_core::Rate;
 
 use crate::lab::bridge::{self, Burst, Htb, Load, Pace, Setup, Shaper, Traffic, mbit};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pspacer/table-7",
     about: "Table VII: processor time against the number of classes, 1 to 1000, of pace, HTB, and the same ways unshaped",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

@@ -13,12 +13,13 @@ use crate::lab::bridge::{
     self, Burst, FRAME_BYTES, Htb, Line, Load, Pace, Setup, Shaper, TCP_DATA_BYTES, mbit,
 };
 use crate::output::best_peer::{Better, Comparison};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pspacer/table-8",
     about: "Table VIII: goodput through pace over veth, a TAP and a bond, and through HTB, against theory",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

@@ -13,12 +13,13 @@ use softclock_core::Rate;
 
 use crate::lab::bridge::{self, Load, Pace, Setup, Shaper, Traffic, mbit};
 use crate::output::metric::{self, Metric};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "pspacer/tolerance",
     about: "the open issue: processor time against burstiness of 1000 classes, with tolerances of 0 to 10 ms",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

@@ -10,12 +10,13 @@ use std::hint::black_box;
 use softclock_http::head::{HeadLimits, Scanner};
 
 use crate::measure::calls::{Effort, ns_per_call};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "serve/head",
     about: "the strict scanner of request heads, beside httparse",
+    takes: Takes::Nothing,
     run,
 };
 

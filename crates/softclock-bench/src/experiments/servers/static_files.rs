@@ -15,13 +15,14 @@ use crate::load::closed_loop::{Load, Target};
 use crate::measure::processors::Processors;
 use crate::measure::slice::Slice;
 use crate::output::best_peer::{Better, Comparison};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 use crate::servers::{Kind, Server, readable_by_all};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "servers/static",
     about: "softclock serve beside nginx and Caddy: processor time, throughput and latency of static files",
+    takes: Takes::Nothing,
     run,
 };
 

@@ -17,12 +17,13 @@ use crate::lab::lrp::{Level, Rates};
 use crate::lab::signalling::{Sink, policy_name};
 use crate::output::best_peer::Better;
 use crate::output::metric::Metric;
-use crate::output::report::{Context, Experiment, Report};
+use crate::output::report::{Context, Experiment, Report, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "signalling/livelock",
     about: "datagrams delivered against datagrams offered, up to the most that a flood can send, by policy of signalling",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

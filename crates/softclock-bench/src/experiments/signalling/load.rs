@@ -14,12 +14,13 @@ use crate::lab::tcp::{File, Load, Offered, PAPERS, Stage, Subject, check, write_
 use crate::load::closed_loop;
 use crate::measure::turns::{Found, Turns};
 use crate::output::metric::{self, Metric};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "signalling/load",
     about: "processor time and latency of softclock serve at 0 to 100 % of its capacity, by policy of signalling",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

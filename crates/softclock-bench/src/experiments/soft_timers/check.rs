@@ -18,12 +18,13 @@ use softclock_core::{Clock, FireWindow, SoftTimers, TriggerState};
 use softclock_linux::clock::{ClockSource, Counter, ThreadClock};
 
 use crate::measure::calls::{Effort, ns_per_call};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "soft-timers/check",
     about: "a soft check beside a clock read, a system call and timerfd_settime",
+    takes: Takes::Nothing,
     run,
 };
 

@@ -8,12 +8,13 @@ use softclock::{Instant, TriggerState};
 use crate::lab::busy_server::intervals::{CLOSE_COMPUTE, SETTINGS, Trace, notes, trace_stretch};
 use crate::load::closed_loop::Load;
 use crate::output::chart::{Axis, Chart, Mark, Series};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "soft-timers/figure-3",
     about: "Figure 3: medians of trigger intervals over 1 ms and 10 ms, with and without a compute-bound neighbour",
+    takes: Takes::Nothing,
     run,
 };
 

@@ -12,7 +12,7 @@ use std::io;
 use crate::lab::sleepers::{Finding, Order};
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::chart::{Axis, Chart, Mark, Series};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 use crate::peers::program::Workshop;
 use variants::{SOFTCLOCK, Sleeper, sleepers};
 
@@ -20,6 +20,7 @@ use variants::{SOFTCLOCK, Sleeper, sleepers};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "soft-timers/sleep-precision",
     about: "how late sleeps of 20 us to 10 ms end and what they cost, beside other runtimes",
+    takes: Takes::Nothing,
     run,
 };
 

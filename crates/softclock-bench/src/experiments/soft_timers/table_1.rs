@@ -16,12 +16,13 @@ use crate::lab::busy_server::toggles::{
     Backup, Deadline, Nothing, Signal, SignalHandler, Soft, Spacing, Timerfd, Toggle,
 };
 use crate::lab::busy_server::{self, Workload};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "soft-timers/table-1",
     about: "Table I: events with a null handler in a busy web server, soft, signal and timerfd",
+    takes: Takes::Nothing,
     run,
 };
 

@@ -16,13 +16,14 @@ use crate::load::closed_loop;
 use crate::measure::turns::{Found, Turns};
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::metric::{self, Metric};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 use crate::servers::nginx::Files;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "soft-timers/table-12",
     about: "Table XII: requests of 6 KB by interrupts and by soft polls, one connection a request and persistent, beside nginx",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

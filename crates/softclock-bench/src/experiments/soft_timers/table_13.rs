@@ -16,12 +16,13 @@ use softclock::{AlarmId, Histogram};
 use crate::lab::busy_server::compare::{Case, Plan, Samples, compare};
 use crate::lab::busy_server::toggles::Toggle;
 use crate::lab::busy_server::{self, Workload};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "soft-timers/table-13",
     about: "Table XIII: deadlines of 1000 to 20 us: overhead, share fired by the alarm, lateness",
+    takes: Takes::Nothing,
     run,
 };
 

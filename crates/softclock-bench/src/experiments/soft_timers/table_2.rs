@@ -9,12 +9,13 @@ use crate::lab::busy_server::compare::{Case, Plan, Samples, compare};
 use crate::lab::busy_server::synthetic;
 use crate::lab::busy_server::toggles::Toggle;
 use crate::lab::busy_server::{self, Workload};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// Table II: events 10 us after their last firing.
 pub const TABLE_2: Experiment = Experiment {
     name: "soft-timers/table-2",
     about: "Table II: events with the synthetic handler every 10 us: soft, signal and timerfd",
+    takes: Takes::Nothing,
     run: |context| {
         run(
             context,
@@ -29,6 +30,7 @@ pub const TABLE_2: Experiment = Experiment {
 pub const TABLE_3: Experiment = Experiment {
     name: "soft-timers/table-3",
     about: "Table III: events with the synthetic handler every 20 us, and 100 us",
+    takes: Takes::Nothing,
     run: |context| {
         run(
             context,

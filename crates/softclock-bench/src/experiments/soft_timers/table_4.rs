@@ -11,12 +11,13 @@ use crate::lab::busy_server::intervals::{
 };
 use crate::load::closed_loop::Load;
 use crate::output::chart::{Axis, Chart, Series};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "soft-timers/table-4",
     about: "Table IV, Figure 2: time between trigger states of a busy web server",
+    takes: Takes::Nothing,
     run,
 };
 

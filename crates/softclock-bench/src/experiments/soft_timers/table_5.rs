@@ -9,12 +9,13 @@ use crate::experiments::soft_timers::table_4::APACHE;
 use crate::lab::busy_server::intervals::{CLOSE, SETTINGS, Trace, all_intervals_us, notes, trace};
 use crate::load::closed_loop::Load;
 use crate::output::chart::{Axis, Chart, Series};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "soft-timers/table-5",
     about: "Table V, Figure 4: trigger states by source, and intervals with each source left out",
+    takes: Takes::Nothing,
     run,
 };
 

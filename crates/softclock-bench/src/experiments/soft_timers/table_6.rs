@@ -16,12 +16,13 @@ use softclock::net::{PacedBy, Pacer, Pacing};
 use crate::lab::busy_server::Workload;
 use crate::lab::busy_server::compare::{Case, Plan, Samples, compare};
 use crate::lab::busy_server::paced::{self, Base, Means, PIECE_BYTES, Paced};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "soft-timers/table-6",
     about: "Tables VI and VII: rate-based clocking in a busy web server, soft, signal, timerfd, kernel",
+    takes: Takes::Nothing,
     run,
 };
 

@@ -20,12 +20,13 @@ use crate::lab::busy_server::intervals::{KEEP, Summary, all_intervals_us, trace}
 use crate::lab::busy_server::paced::PIECE_BYTES;
 use crate::lab::busy_server::{self, Workload};
 use crate::load::closed_loop::Load;
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "soft-timers/table-8",
     about: "Tables VIII and IX: intervals of a paced train in a busy web server, by burst interval",
+    takes: Takes::Nothing,
     run,
 };
 

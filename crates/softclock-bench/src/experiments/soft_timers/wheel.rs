@@ -13,7 +13,7 @@ use std::error::Error;
 use std::io;
 
 use crate::output::best_peer::{Better, Comparison};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 use crate::peers::program::Workshop;
 use coprocess::{Coprocess, Program};
 use peers::{Bitwheel, HashWheel, Heap, Nexus, Peer, Softclock, SoftclockRuntime, Tree};
@@ -24,6 +24,7 @@ use trace::{Kind, Step, Trace};
 pub const EXPERIMENT: Experiment = Experiment {
     name: "soft-timers/wheel",
     about: "the timing wheel beside other timer structures, 10 to a million pending",
+    takes: Takes::Nothing,
     run,
 };
 

@@ -11,12 +11,13 @@ use crate::lab::tcp::{
     self, Carrier, Counted, IdleClients, Placement, SMALL, Stage, Subject, check_callgrind,
     in_memory, write_files,
 };
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "tcp/cost",
     about: "instructions of a request, and memory of an idle connection, on softclock's own stack and on the kernel",
+    takes: Takes::Nothing,
     run,
 };
 

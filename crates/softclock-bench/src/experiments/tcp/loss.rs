@@ -12,13 +12,14 @@ use crate::command;
 use crate::lab::bridge::{self, FRAME_BYTES, Shaper, mbit};
 use crate::lab::tcp::{FarServer, FarStack};
 use crate::measure::turns::{Found, Turns};
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 use crate::servers::readable_by_all;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "tcp/loss",
     about: "goodput of softclock's own TCP and of the kernel's CUBIC at 100 Mbit/s, 10 to 200 ms, with losses and reordering",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

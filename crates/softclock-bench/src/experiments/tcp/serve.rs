@@ -20,13 +20,14 @@ use crate::load::closed_loop;
 use crate::measure::turns::{Found, Turns};
 use crate::output::best_peer::Comparison;
 use crate::output::metric::Metric;
-use crate::output::report::{Context, Experiment, Report, Row};
+use crate::output::report::{Context, Experiment, Report, Row, Takes};
 use crate::servers::nginx::Files;
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "tcp/serve",
     about: "softclock serve on its own stack and on the kernel, and nginx: requests a processor second, with idle connections",
+    takes: Takes::RoundsAndSubjects,
     run,
 };
 

@@ -9,12 +9,13 @@ use std::time::Duration;
 use crate::lab::bridge::{Load, Neighbours, Passage, Results, Setup, Shaper, Study, Traffic, mbit};
 use crate::output::best_peer::{Better, Comparison};
 use crate::output::chart::{Axis, Chart, Series};
-use crate::output::report::{Experiment, Row, quantile};
+use crate::output::report::{Experiment, Row, Takes, quantile};
 
 /// The experiment.
 pub const EXPERIMENT: Experiment = Experiment {
     name: "wan/delay",
     about: "by how much delays of softclock wan are exceeded, 0 to 50 ms at 100 Mbit/s, beside netem and plain forwarding",
+    takes: Takes::RoundsAndSubjects,
     run: |context| STUDY.run(context),
 };
 

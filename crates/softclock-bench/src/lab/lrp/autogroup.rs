@@ -5,46 +5,32 @@
 //! receivers' processor for hundreds of microseconds whatever the receivers' nice values.
 
 use std::fs;
-use std::process::{Child, Command, Stdio};
+use std::io;
+
+use crate::lab::at_end::AtEnd;
 
 /// A higher weight of this session, until it is dropped or the process ends.
 #[derive(Debug)]
 pub(super) struct Autogroup {
-    /// A process of the session that restores the weight when its input ends.
-    restorer: Option<Child>,
+    _restorer: Option<AtEnd>,
 }
 
 impl Autogroup {
     /// Raises the weight. Without autogroups, or without the right to it, nothing happens.
     pub(super) fn raise() -> Self {
         let text = fs::read_to_string(FILE).unwrap_or_default();
-        let before = nice(&text).filter(|_| fs::write(FILE, NICE.to_string()).is_ok());
+        // Before the change, so that it is never left behind.
+        let restorer = nice(&text).and_then(|before| restorer(before).ok());
+        let is_raised = restorer.is_some() && fs::write(FILE, NICE.to_string()).is_ok();
         Self {
-            restorer: before.and_then(restorer),
+            _restorer: restorer.filter(|_| is_raised),
         }
     }
 }
 
-impl Drop for Autogroup {
-    fn drop(&mut self) {
-        if let Some(restorer) = &mut self.restorer {
-            drop(restorer.stdin.take());
-            // The session then keeps the higher weight.
-            let _ = restorer.wait();
-        }
-    }
-}
-
-/// Starts the process that writes the nice value of before, which also an end of this one by a signal does not prevent.
-/// Where it cannot be started, the value is restored at once.
-fn restorer(before: i32) -> Option<Child> {
-    let script = format!("trap '' HUP INT TERM; read -r _; echo {before} > {FILE}");
-    let mut command = Command::new("sh");
-    command.args(["-c", &script]).stdin(Stdio::piped());
-    command
-        .spawn()
-        .map_err(|_| fs::write(FILE, before.to_string()))
-        .ok()
+/// Writes the nice value of before at the end. The shell is in the same session.
+fn restorer(before: i32) -> io::Result<AtEnd> {
+    AtEnd::run(&format!("echo {before} > {FILE}"))
 }
 
 /// The nice value in a line such as `/autogroup-25 nice 0`.
@@ -67,15 +53,14 @@ mod tests {
 
     /// Also where this process has no right to raise the weight, the value of before is written.
     #[test]
-    fn the_end_of_the_input_restores_the_value() {
+    fn the_value_of_before_is_restored() {
         let Ok(before) = fs::read_to_string(FILE) else {
             return;
         };
         let value = nice(&before).expect("the kernel's line");
+        let restorer = restorer(value).unwrap();
         let _ = fs::write(FILE, (value - 1).to_string());
-        drop(Autogroup {
-            restorer: restorer(value),
-        });
+        drop(restorer);
         assert_eq!(fs::read_to_string(FILE).unwrap(), before);
     }
 }

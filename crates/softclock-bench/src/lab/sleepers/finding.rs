@@ -101,7 +101,7 @@ mod tests {
         let read = Finding::parse(&text).unwrap();
         assert_eq!(read.to_string(), text);
         assert_eq!((read.events(), read.overhead_ns()), (5, 400.0));
-        assert_eq!(read.lateness.quantile_ns(0.2), 7);
+        assert_eq!(read.lateness.quantile_ns(0.4), 7);
     }
 
     #[test]
