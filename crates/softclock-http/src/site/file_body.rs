@@ -81,6 +81,8 @@ impl FileBody {
             return Poll::Ready(Ok(None));
         }
         if let Some(uncopied) = ready!(self.poll_uncopied(cx))? {
+            // The bytes have come into memory during the wait for a slot, which goes to another read.
+            self.turn = None;
             return Poll::Ready(Ok(Some(uncopied)));
         }
         let chunk = match &mut self.reading {
@@ -181,3 +183,44 @@ impl FileBody {
 
 /// For smaller bodies the extra flush, and a head sent separately, cost as much as copying.
 const UNCOPIED_MIN: u64 = 128 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::task::Waker;
+
+    use softclock::fs::Root;
+
+    use super::*;
+    use crate::site::disk_reads::{self, READS};
+
+    /// The content comes into memory while the body waits for its turn to read it.
+    #[test]
+    fn a_body_that_need_not_read_any_more_leaves_its_turn_to_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        std::fs::write(&path, vec![b'f'; PART_BYTES]).unwrap();
+        let evicted = std::fs::File::open(&path).unwrap();
+        evicted.sync_all().unwrap();
+        rustix::fs::fadvise(&evicted, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        softclock::Runtime::new().unwrap().block_on(async {
+            let root = Root::open(directory.path()).unwrap();
+            let file = root.open_file(Path::new("f")).await.unwrap();
+            let mut underway: Vec<_> = (0..READS).map(|_| Turn::ask()).collect();
+            let (mut body, lane) = (FileBody::new(file, None), Rc::default());
+            body.pass_along(&lane);
+            let mut cx = Context::from_waker(Waker::noop());
+            assert!(body.poll_chunk(usize::MAX, &mut cx).is_pending());
+            lane.on_flush(|| true).unwrap();
+            let is_read = body.poll_chunk(usize::MAX, &mut cx).is_ready();
+            if is_read || disk_reads::waiting() == 0 {
+                softclock_testing::in_part!("files cannot be evicted from the page cache");
+                return;
+            }
+            std::fs::read(&path).unwrap();
+            underway.pop();
+            assert!(body.poll_chunk(usize::MAX, &mut cx).is_ready());
+            assert!(Turn::ask().poll(&cx).is_ready());
+        });
+    }
+}
