@@ -19,9 +19,9 @@ pub(crate) struct ProxyOptions {
 const PROXY_NOTES: &str = "\
 Upstreams take turns. An upstream that fails is left out for a while, and requests that may be repeated are sent to \
 another. Bodies pass as fast as both sides allow, and only their beginning is kept (--upload-buffer). \
-Connection-specific header fields are not passed on; Via, X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host are \
-added. An upgrade that an upstream accepts (WebSocket) becomes a tunnel. If no upstream responds, the answer is 502, \
-503 or 504 with the reason.
+Connection-specific header fields are not passed on, and Forwarded only from clients on Unix sockets; Via, \
+X-Forwarded-For, X-Forwarded-Proto and X-Forwarded-Host are added. An upgrade that an upstream accepts (WebSocket) \
+becomes a tunnel. If no upstream responds, the answer is 502, 503 or 504 with the reason.
 
 SECONDS are a number, or a time with its unit: 500ms, 10s, 2m.
 

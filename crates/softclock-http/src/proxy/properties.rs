@@ -6,8 +6,8 @@ mod tests;
 
 use http::Version;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, GetAll, HOST, HeaderMap, HeaderName, HeaderValue,
-    TE, TRANSFER_ENCODING, UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, FORWARDED, GetAll, HOST, HeaderMap, HeaderName,
+    HeaderValue, TE, TRANSFER_ENCODING, UPGRADE, VIA,
 };
 use http::uri::PathAndQuery;
 
@@ -144,7 +144,16 @@ fn check_request(before: HeaderMap, version: Version, flags: [bool; 4]) {
     write_request(&mut head, &before, &received, host);
     let after = read(&head);
     // Fields with a check of their own, below.
-    let own = [EXPECT, HOST, COOKIE, VIA, FOR, PROTO, FORWARDED_HOST];
+    let own = [
+        EXPECT,
+        HOST,
+        COOKIE,
+        VIA,
+        FOR,
+        PROTO,
+        FORWARDED_HOST,
+        FORWARDED,
+    ];
     check_others(&before, &after, &own);
     check_only(&after, &EXPECT, None);
     check_cookies(&before, &after, version);
@@ -271,6 +280,10 @@ fn check_forwarded(before: &HeaderMap, after: &HeaderMap, received: &Received<'_
             check_only(after, &name, value);
         }
     }
+    let may_pass = received.peer.is_none() && !is_named(before, &FORWARDED);
+    let said = before.get_all(FORWARDED);
+    let passed = if may_pass { values(said) } else { Vec::new() };
+    assert_eq!(values(after.get_all(FORWARDED)), passed);
     match received.peer {
         Some(peer) => check_continued(before, after, &FOR, peer.as_bytes()),
         None => {

@@ -140,11 +140,13 @@ pub(in crate::proxy) fn write_request(
 }
 
 /// Returns whether a field other than Host is not copied but left to [`write_request`]. Expect is dropped, as this
-/// proxy itself sends 100 Continue when it reads the body.
+/// proxy itself sends 100 Continue when it reads the body. Forwarded is dropped unless the client is local
+/// ([`write_forwarded`]): this proxy adds no element of its own, so all of it could be forged.
 fn is_written_apart(name: &str, received: &Received<'_>) -> bool {
     match name {
         "expect" | "via" | "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" => true,
         "cookie" => received.version == Version::HTTP_2,
+        "forwarded" => received.peer.is_some(),
         _ => false,
     }
 }

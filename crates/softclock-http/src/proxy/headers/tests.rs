@@ -94,6 +94,9 @@ fn lists_are_continued() {
     assert_eq!(headers["x-forwarded-proto"], "http");
     assert!(!headers.contains_key("x-forwarded-host"));
     assert_eq!(headers[HOST], "own", "a request needs one");
+    // Whose elements say the same, and would outrank these fields.
+    let headers = request(&[("forwarded", "for=b;proto=https;host=forged")], RECEIVED);
+    assert!(!headers.contains_key("forwarded"));
 }
 
 #[test]
@@ -102,8 +105,15 @@ fn a_proxy_on_this_machine_is_believed() {
         peer: None,
         ..RECEIVED
     };
-    let told = [("host", "a"), ("x-forwarded-proto", "https")];
+    let told = [
+        ("host", "a"),
+        ("x-forwarded-proto", "https"),
+        ("forwarded", "for=b"),
+        ("forwarded", "for=c"),
+    ];
     let headers = request(&told, local);
+    let forwarded: Vec<_> = headers.get_all("forwarded").iter().collect();
+    assert_eq!(forwarded, ["for=b", "for=c"]);
     assert_eq!(headers["x-forwarded-proto"], "https");
     assert_eq!(headers["x-forwarded-host"], "a");
     assert!(!headers.contains_key("x-forwarded-for"));
