@@ -244,6 +244,24 @@ fn who_breaks_off_its_bodies_is_left_out() {
     assert_eq!(proxy.reached("max_fails"), 1.0);
 }
 
+/// The connection of a request with Expect is opened before the body is read. It has carried no request before.
+#[test]
+fn who_breaks_off_at_requests_with_expect_is_left_out() {
+    for keep in ["0", "4"] {
+        let upstream = closing();
+        let options = ["--keep", keep, "--max-fails=1", "--metrics=127.0.0.1:0"];
+        let proxy = proxy(&[&upstream.url()], &options);
+        let mut client = proxy.connect();
+        client.send(
+            b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n",
+        );
+        assert_eq!(client.head().status, 100);
+        client.send(b"up");
+        assert_eq!(client.reply("POST").status, 502);
+        assert_eq!(proxy.reached("max_fails"), 1.0, "--keep {keep}");
+    }
+}
+
 #[test]
 fn who_was_left_out_is_back_after_a_whole_response() {
     let upstream = Upstream::start(|connection| {

@@ -63,8 +63,9 @@ impl ResponseBody {
 
     /// Returns the connection to the pool at the end of the body.
     fn finish(&mut self) {
-        if let Some(link) = self.link.take() {
+        if let Some(mut link) = self.link.take() {
             self.attempt.on_success();
+            link.is_reused = true;
             let options = &self.options;
             let pool = &self.attempt.upstream.pool;
             pool.park(link, options.idle_connections, options.idle_time);

@@ -69,9 +69,9 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection for up to `time` after its exchange has ended, and drops it otherwise: if it cannot be used
-    /// again, if `limit` connections are kept, or if a request waits for its place.
-    pub(super) fn park(self: &Rc<Self>, mut link: Box<Link>, limit: usize, time: Duration) {
+    /// Keeps a connection that carries no exchange for up to `time`, and drops it otherwise: if it cannot be used, if
+    /// `limit` connections are kept, or if a request waits for its place.
+    pub(super) fn park(self: &Rc<Self>, link: Box<Link>, limit: usize, time: Duration) {
         // The check registers the keeper's waker, so that the end of the connection wakes the keeper.
         let keeper = self.keeper.borrow();
         let waker = keeper.as_ref().unwrap_or(Waker::noop());
@@ -83,7 +83,6 @@ impl Pool {
             return;
         }
         drop(keeper);
-        link.is_reused = true;
         link.set_idle(true);
         let until = softclock::now() + time;
         self.idle.borrow_mut().push(Idle { link, until });
