@@ -115,6 +115,12 @@ enum State {
     Ended,
 }
 
+/// The side of a direction that has failed.
+enum Broken {
+    Source(io::Error),
+    Sink(io::Error),
+}
+
 impl Flow {
     fn starting_with(pending: Bytes) -> Self {
         Self {
@@ -128,8 +134,11 @@ impl Flow {
         self.state == State::Ended && other.state == State::Open && other.pending.is_empty()
     }
 
-    /// Copies bytes until the source has no more. Ready when the end of the source has been passed to the sink. Sets
-    /// `moved` if bytes were copied.
+    /// Copies bytes until the source has no more. Ready when the end of the source has been passed to the sink, or the
+    /// sink takes no more. Sets `moved` if bytes were copied.
+    ///
+    /// # Errors
+    /// Those of the source.
     fn poll(
         &mut self,
         source: &mut Stream,
@@ -137,9 +146,30 @@ impl Flow {
         moved: &mut bool,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
+        match ready!(self.poll_copy(source, sink, moved, cx)) {
+            Ok(()) => Poll::Ready(Ok(())),
+            Err(Broken::Source(error)) => Poll::Ready(Err(error)),
+            // The bytes that this side has sent before are still to be read, in the other direction.
+            Err(Broken::Sink(error)) => {
+                tracing::debug!(%error, "a side of a tunnel takes no more");
+                self.pending.clear();
+                self.state = State::Ended;
+                Poll::Ready(Ok(()))
+            }
+        }
+    }
+
+    fn poll_copy(
+        &mut self,
+        source: &mut Stream,
+        sink: &mut Stream,
+        moved: &mut bool,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), Broken>> {
         loop {
             while !self.pending.is_empty() {
-                let written = ready!(Pin::new(&mut *sink).poll_write(cx, &self.pending))?;
+                let written = Pin::new(&mut *sink).poll_write(cx, &self.pending);
+                let written = ready!(written).map_err(Broken::Sink)?;
                 self.pending.advance(written);
                 *moved = true;
             }
@@ -148,16 +178,16 @@ impl Flow {
                     Poll::Ready(()) => *moved = true,
                     Poll::Pending => {
                         // With TLS, written bytes may still be buffered.
-                        ready!(Pin::new(&mut *sink).poll_flush(cx))?;
+                        ready!(Pin::new(&mut *sink).poll_flush(cx)).map_err(Broken::Sink)?;
                         return Poll::Pending;
                     }
                 },
                 State::Ending => {
-                    ready!(Pin::new(&mut *sink).poll_shutdown(cx))?;
+                    ready!(Pin::new(&mut *sink).poll_shutdown(cx)).map_err(Broken::Sink)?;
                     self.state = State::Leaving;
                 }
                 State::Leaving => {
-                    ready!(sink.poll_sent(cx))?;
+                    ready!(sink.poll_sent(cx)).map_err(Broken::Sink)?;
                     self.state = State::Ended;
                     *moved = true;
                 }
@@ -172,19 +202,85 @@ impl Flow {
         source: &mut Stream,
         sink: &mut Stream,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<()>> {
+    ) -> Poll<Result<(), Broken>> {
         with_scratch(|scratch| {
-            let received = ready!(source.poll_receive(cx, scratch))?;
+            let received = ready!(source.poll_receive(cx, scratch)).map_err(Broken::Source)?;
             if received == 0 {
                 self.state = State::Ending;
                 return Poll::Ready(Ok(()));
             }
             let written = match Pin::new(sink).poll_write(cx, &scratch[..received]) {
-                Poll::Ready(written) => written?,
+                Poll::Ready(written) => written.map_err(Broken::Sink)?,
                 Poll::Pending => 0,
             };
             self.pending = Bytes::copy_from_slice(&scratch[written..received]);
             Poll::Ready(Ok(()))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use softclock::net::TcpStream;
+
+    use super::super::budget::Budget;
+    use super::super::target::Target;
+    use super::super::upstream::Upstream;
+    use super::*;
+
+    /// Returns an end of a new connection for a tunnel, and the other end.
+    async fn connection() -> (Stream, std::net::TcpStream) {
+        let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let stream = TcpStream::connect(address).await.unwrap();
+        (stream.into(), listener.accept().unwrap().0)
+    }
+
+    async fn tunnel_to(upstream: Stream) -> Tunnel {
+        let budget = Budget::new(1);
+        let target = Target::new("http://127.0.0.1:1".parse().unwrap()).unwrap();
+        let attempt = Attempt::begin(&Upstream::new(target, budget.clone()), 0);
+        Tunnel {
+            upstream,
+            early: Bytes::new(),
+            idle: None,
+            half_closed: None,
+            attempt: attempt.unwrap(),
+            _permit: budget.take().await.unwrap(),
+        }
+    }
+
+    /// Makes `stream` fail the next write: its peer sends `last` and closes the connection, and then refuses a byte.
+    async fn break_off(stream: &mut Stream, mut peer: std::net::TcpStream, last: &[u8]) {
+        peer.write_all(last).unwrap();
+        drop(peer);
+        let written = poll_fn(|cx| Pin::new(&mut *stream).poll_write(cx, b"x")).await;
+        assert_eq!(written.unwrap(), 1);
+        poll_fn(|cx| stream.poll_lost(cx)).await;
+    }
+
+    #[test]
+    fn last_bytes_arrive_though_their_sender_takes_no_more() {
+        softclock::Runtime::new().unwrap().block_on(async {
+            let (mut upstream, peer) = connection().await;
+            break_off(&mut upstream, peer, b"last").await;
+            let (client, mut other) = connection().await;
+            other.write_all(b"more").unwrap();
+            let tunnel = tunnel_to(upstream).await;
+            tunnel.run(client, Bytes::from_static(b"early")).await;
+            let mut received = [0; 4];
+            other.read_exact(&mut received).unwrap();
+            assert_eq!(&received, b"last");
+
+            let (mut client, peer) = connection().await;
+            break_off(&mut client, peer, b"last").await;
+            let (upstream, mut other) = connection().await;
+            other.write_all(b"more").unwrap();
+            tunnel_to(upstream).await.run(client, Bytes::new()).await;
+            other.read_exact(&mut received).unwrap();
+            assert_eq!(&received, b"last");
+        });
     }
 }
