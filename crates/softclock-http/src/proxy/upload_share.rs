@@ -21,6 +21,8 @@ pub(super) struct UploadShare {
 #[derive(Debug, Default)]
 struct State {
     taken: usize,
+    /// The most permits that may be taken, by the latest upload.
+    limit: usize,
     /// The waiting uploads by ticket, that is, in the order of their arrival.
     waiting: BTreeMap<u64, Waker>,
     next_ticket: u64,
@@ -32,11 +34,17 @@ impl UploadShare {
         (requests / 2).max(1)
     }
 
-    /// Waits until fewer than `limit` permits are taken and no other upload has waited for longer.
+    /// Waits until fewer than `limit` permits are taken and no other upload has waited for longer. The limit also holds
+    /// for uploads that wait already: they are first, and their own limits may be out of date.
     pub(super) fn take(self: &Arc<Self>, limit: usize) -> TakePermit {
+        let mut state = self.lock();
+        let has_grown = limit > state.limit;
+        state.limit = limit;
+        if has_grown {
+            state.wake_first();
+        }
         TakePermit {
             share: Arc::clone(self),
-            limit,
             ticket: None,
         }
     }
@@ -60,7 +68,7 @@ impl State {
     }
 
     /// Wakes the first waiter, which takes a permit if one is free and then wakes the next. Call it when a permit
-    /// becomes free or the first waiter leaves.
+    /// becomes free, the limit grows, or the first waiter leaves.
     fn wake_first(&self) {
         if let Some(first) = self.waiting.values().next() {
             first.wake_by_ref();
@@ -71,7 +79,6 @@ impl State {
 /// The future of a permit. Leaves the queue when dropped.
 pub(super) struct TakePermit {
     share: Arc<UploadShare>,
-    limit: usize,
     /// The position in the queue, from the first poll on.
     ticket: Option<u64>,
 }
@@ -83,7 +90,7 @@ impl Future for TakePermit {
         let this = self.get_mut();
         let mut state = this.share.lock();
         let ticket = *this.ticket.get_or_insert_with(|| state.new_ticket());
-        if state.taken >= this.limit || !state.is_first(ticket) {
+        if state.taken >= state.limit || !state.is_first(ticket) {
             state.waiting.insert(ticket, cx.waker().clone());
             return Poll::Pending;
         }
@@ -221,6 +228,25 @@ mod tests {
         assert!(Waiter::new(&share, 2).look().is_none());
         drop(permits);
         assert!(Waiter::new(&share, 2).look().is_some());
+        assert_eq!(taken_and_waiting(&share), (0, 0));
+    }
+
+    #[test]
+    fn a_limit_that_has_grown_holds_for_those_that_wait() {
+        let share = Arc::new(UploadShare::default());
+        let permits = [4; 3].map(|limit| Waiter::new(&share, limit).look());
+        let mut first = Waiter::new(&share, 2);
+        assert!(first.look().is_none());
+        let mut second = Waiter::new(&share, 10);
+        assert!(
+            first.was_woken() && second.look().is_none(),
+            "in their order"
+        );
+        let first = first.look();
+        assert!(first.is_some() && second.was_woken());
+        let second = second.look();
+        assert!(second.is_some());
+        drop((permits, first, second));
         assert_eq!(taken_and_waiting(&share), (0, 0));
     }
 }
