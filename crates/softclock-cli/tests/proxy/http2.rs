@@ -1,11 +1,12 @@
 //! Parts of HTTP/2 that do not reach upstreams.
 
-use std::sync::mpsc;
+use std::sync::{Mutex, mpsc};
 use std::thread::sleep;
 use std::time::Duration;
 
 use crate::h2_frames::{
-    DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, RST_STREAM, block, frame, request,
+    DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, PING, RST_STREAM, SETTINGS,
+    WINDOW_UPDATE, block, frame, request,
 };
 use crate::server::{Server, directory};
 use crate::tls::make_certificate;
@@ -100,11 +101,15 @@ fn what_http_1_clients_could_not_send_reaches_no_upstream() {
 
 /// The head of a POST whose body follows in DATA frames.
 fn post(stream: u32) -> Vec<u8> {
+    post_to("/up", stream)
+}
+
+fn post_to(path: &str, stream: u32) -> Vec<u8> {
     let head = block(&[
         (b":method", b"POST"),
         (b":scheme", b"https"),
         (b":authority", b"test"),
-        (b":path", b"/up"),
+        (b":path", path.as_bytes()),
     ]);
     frame(HEADERS, END_HEADERS, stream, &head)
 }
@@ -203,4 +208,90 @@ fn a_client_that_waits_to_be_asked_is_asked() {
         client.send(&head);
         assert_eq!(client.outcome(1), Outcome::Status(502));
     }
+}
+
+/// Sends DATA on these streams until there is no window for more. Returns the window left of the connection.
+fn use_up_the_windows<const N: usize>(client: &mut Http2, streams: [u32; N]) -> i64 {
+    let (mut connection, mut windows) = (65_535, streams.map(|stream| (stream, 65_535)));
+    let mut rounds = 0;
+    while rounds < 10 {
+        rounds += 1;
+        // The answer to a PING follows the updates that are due.
+        client.send(&frame(PING, 0, 0, &[0; 8]));
+        loop {
+            let frame = client.next().expect("an answer");
+            match (frame.kind, frame.stream) {
+                (PING, _) => break,
+                (WINDOW_UPDATE, 0) => connection += number(&frame.payload),
+                (kind @ (WINDOW_UPDATE | SETTINGS), stream) => {
+                    let more = match kind {
+                        WINDOW_UPDATE => number(&frame.payload),
+                        _ => initial_window(&frame.payload) - 65_535,
+                    };
+                    let those = windows.iter_mut();
+                    let those = those.filter(|(own, _)| kind == SETTINGS || *own == stream);
+                    those.for_each(|(_, window)| *window += more);
+                }
+                _ => {}
+            }
+        }
+        for (stream, window) in &mut windows {
+            while let bytes @ 1.. = connection.min(*window).min(16_384) {
+                assert!(client.send(&frame(DATA, 0, *stream, &vec![b'x'; bytes as usize])));
+                connection -= bytes;
+                *window -= bytes;
+                rounds = 0;
+            }
+        }
+        sleep(Duration::from_millis(100));
+    }
+    connection
+}
+
+/// The window of each stream by these settings.
+fn initial_window(settings: &[u8]) -> i64 {
+    let mut settings = settings.chunks(6);
+    let window = settings.find(|setting| setting[..2] == [0, 4]);
+    window.map_or(65_535, |window| number(&window[2..]))
+}
+
+fn number(bytes: &[u8]) -> i64 {
+    u32::from_be_bytes(bytes.try_into().expect("four bytes")).into()
+}
+
+/// A client cannot send the body of one request while other bodies, which their upstream does not read, use up the
+/// window of the connection (RFC 9113, section 5.2.1).
+#[test]
+fn a_client_without_a_window_is_not_late() {
+    let (go_on, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let upstream = Upstream::start(move |connection| {
+        let head = connection.head().expect("a request");
+        if head.line.starts_with("POST /short ") {
+            let body = connection.body(15).expect("a chunk and the end");
+            assert_eq!(body, b"5\r\nshort\r\n0\r\n\r\n");
+            connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        } else {
+            let _ = wait.lock().unwrap().recv();
+            connection.rest();
+        }
+    });
+    let (proxy, directory) = tls_proxy(&[&upstream.url()], &["--body-timeout", "2"]);
+    let cert = directory.path().join("cert.pem");
+    let mut client = Http2::connect(proxy.addresses()[1], &cert);
+    client.send(&[post(1), post(3)].concat());
+    assert_eq!(use_up_the_windows(&mut client, [1, 3]), 0);
+    client.send(&[post_to("/short", 5), post_to("/short", 7)].concat());
+    sleep(Duration::from_secs(3));
+    drop(go_on);
+    loop {
+        let frame = client.next().expect("an update");
+        assert!(frame.stream < 5, "an answer to a request without its body");
+        if (frame.kind, frame.stream) == (WINDOW_UPDATE, 0) {
+            break;
+        }
+    }
+    client.send(&frame(DATA, END_STREAM, 5, b"short"));
+    assert_eq!(client.outcome(5), Outcome::Status(200));
+    assert_eq!(client.outcome(7), Outcome::Status(408), "it has a window");
 }

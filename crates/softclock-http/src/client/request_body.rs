@@ -10,6 +10,7 @@ use h2::RecvStream;
 use http::header::{EXPECT, HeaderMap, HeaderValue};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use softclock::Instant;
 
 /// A request body as it arrives.
 pub(crate) enum RequestBody {
@@ -31,6 +32,15 @@ impl RequestBody {
             in_use: in_use.map(|in_use| in_use as Rc<dyn BodyUse>),
         })
     }
+
+    /// Returns the time until which other bodies kept the client from sending this one: `now` while they do; `None` if
+    /// they never did.
+    pub(crate) fn held_back_until(&self, now: Instant) -> Option<Instant> {
+        match self {
+            Self::Http1(_) => None,
+            Self::Http2(body) => body.in_use.as_ref()?.held_back_until(now),
+        }
+    }
 }
 
 /// A body on an HTTP/2 stream. Reading a piece gives the client as many bytes of flow-control window again.
@@ -46,6 +56,10 @@ pub(crate) struct StreamBody {
 pub(crate) trait BodyUse {
     /// Records that the body is read and has not arrived: a client that waits for a 100 response must get it.
     fn on_awaited(&self);
+
+    /// Returns the time until which the client could send no body, as the window of the connection was used up: `now`
+    /// while it is; `None` if it never was.
+    fn held_back_until(&self, now: Instant) -> Option<Instant>;
 }
 
 impl From<Incoming> for RequestBody {

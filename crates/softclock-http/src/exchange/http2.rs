@@ -46,6 +46,7 @@ mod keep_alive;
 mod meter;
 mod refused_heads;
 mod reply;
+mod window;
 
 /// Answers requests until either side closes the connection. Once the membership ends, closes it as soon as it is idle.
 pub(crate) async fn converse(
@@ -201,7 +202,7 @@ impl Server {
             let (request, stream) = request?;
             let id = stream.stream_id().as_u32();
             self.credit.on_request(id, field_count(request.headers()));
-            begin(&self.session, &self.flows, request, stream);
+            begin(&self.session, &self.flows, &self.credit, request, stream);
         }
         // More requests may have arrived already: continue after other tasks have run.
         cx.waker().wake_by_ref();
@@ -275,6 +276,7 @@ impl Server {
 fn begin(
     session: &Rc<Session>,
     flows: &Rc<Flows>,
+    credit: &Rc<Credit>,
     request: Request<RecvStream>,
     mut stream: SendResponse<Piece>,
 ) {
@@ -284,7 +286,7 @@ fn begin(
     // Only a request with a body can last longer than its response.
     let (permit, in_use) = match request.body().is_end_stream() {
         true => (Some(permit), None),
-        false => (None, Some(StreamInUse::new(session, permit))),
+        false => (None, Some(StreamInUse::new(session, credit, permit))),
     };
     let asks = (in_use.clone()).filter(|_| awaits_continue(request.headers()));
     let request = request.map(|stream| RequestBody::of_stream(stream, in_use.clone()));

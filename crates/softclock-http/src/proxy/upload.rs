@@ -162,8 +162,10 @@ impl Upload {
     /// Ready with the next frame from the client. Fails if the client exceeds a timeout or its minimum rate.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Frame<Bytes>>, Failure>> {
         // Read before the timeout is checked, so that bytes that have arrived always count.
-        let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
-            let limit = ready!(self.patience.poll_over(cx));
+        let frame = Pin::new(&mut self.incoming).poll_frame(cx);
+        let held_back = |now| self.incoming.held_back_until(now);
+        let Poll::Ready(frame) = frame else {
+            let limit = ready!(self.patience.poll_over(held_back, cx));
             limit.reached(self.peer, "request given up");
             return Poll::Ready(Err(Failure::ClientLate));
         };
@@ -172,7 +174,7 @@ impl Upload {
             .as_ref()
             .and_then(Frame::data_ref)
             .map_or(0, Bytes::len);
-        self.patience.on_received(bytes);
+        self.patience.on_received(bytes, held_back);
         self.has_ended |= frame.is_none();
         Poll::Ready(Ok(frame))
     }

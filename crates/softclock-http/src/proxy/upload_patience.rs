@@ -1,6 +1,7 @@
 //! The timeout and the minimum rate of a request's body.
 //!
-//! Only time spent waiting for the client counts, not time in which the proxy connects or an upstream accepts nothing.
+//! Only time spent waiting for the client counts, not time in which the proxy connects or an upstream accepts nothing,
+//! nor time in which an HTTP/2 client cannot send, as other bodies use up the window of its connection.
 
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -46,14 +47,21 @@ impl UploadPatience {
         }
     }
 
-    /// Records bytes that arrived from the client.
-    pub(super) fn on_received(&mut self, bytes: usize) {
-        self.waits.received += bytes as u64;
+    /// Records bytes that arrived from the client. `held_back` returns the time until which the client could not send:
+    /// its argument, the current time, while that is so.
+    pub(super) fn on_received(
+        &mut self,
+        bytes: usize,
+        held_back: impl FnOnce(Instant) -> Option<Instant>,
+    ) {
         self.over = None;
         // Most bytes arrive without a wait. Then the clock need not be read.
         if self.waits.since.is_some() {
-            self.waits.pause(softclock::now());
+            let now = softclock::now();
+            self.waits.excuse(held_back(now));
+            self.waits.pause(now);
         }
+        self.waits.received += bytes as u64;
     }
 
     /// Begins a new window with the next poll. Call it when an upstream is chosen: bytes that arrived quickly before
@@ -63,8 +71,13 @@ impl UploadPatience {
         self.over = None;
     }
 
-    /// Ready with the limit that the client has exceeded. Call it when a read is pending.
-    pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Limit> {
+    /// Ready with the limit that the client has exceeded. Call it when a read is pending, with `held_back` as in
+    /// [`on_received`](Self::on_received).
+    pub(super) fn poll_over(
+        &mut self,
+        held_back: impl Fn(Instant) -> Option<Instant>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Limit> {
         loop {
             let now = softclock::now();
             if let Some((limit, since)) = self.over {
@@ -74,6 +87,7 @@ impl UploadPatience {
                 return Poll::Ready(limit);
             }
             match self.waits.look(now) {
+                Err(_) if self.waits.excuse(held_back(now)) => {}
                 Err(limit) => self.over = Some((limit, now)),
                 Ok(None) => return Poll::Pending,
                 Ok(Some(next)) if self.timer.poll_until(next, now, cx).is_pending() => {
@@ -100,6 +114,17 @@ impl Waits {
 
     fn restart(&mut self) {
         (self.since, self.waited, self.received) = (None, Duration::ZERO, 0);
+    }
+
+    /// Begins the current wait and its window anew at the time `until` which the client could not send. Returns whether
+    /// that is later than the wait has begun.
+    fn excuse(&mut self, until: Option<Instant>) -> bool {
+        let later = until.filter(|&until| self.since.is_some_and(|since| since < until));
+        if let Some(until) = later {
+            self.restart();
+            (self.since, self.counted) = (later, until);
+        }
+        later.is_some()
     }
 
     /// Ends the current wait; the next look begins another.
@@ -198,6 +223,28 @@ mod tests {
         waits.restart();
         assert_eq!(waits.look(at(29)), Ok(Some(at(59))));
         assert_eq!(waits.look(at(59)), Err(Limit::UploadRate));
+    }
+
+    #[test]
+    fn a_client_that_could_not_send_has_its_time_anew() {
+        let mut waits = waits(20, 10);
+        assert!(!waits.excuse(Some(at(9))), "no wait");
+        assert_eq!(waits.look(at(10)), Ok(Some(at(30))));
+        assert!(
+            !waits.excuse(None) && !waits.excuse(Some(at(10))),
+            "before it"
+        );
+        assert_eq!(waits.look(at(30)), Err(Limit::BodyTimeout));
+        assert!(waits.excuse(Some(at(30))));
+        assert_eq!(waits.look(at(30)), Ok(Some(at(50))));
+        assert_eq!(waits.look(at(50)), Err(Limit::BodyTimeout));
+        assert!(waits.excuse(Some(at(45))));
+        assert_eq!(waits.look(at(50)), Ok(Some(at(65))));
+        waits.pause(at(60));
+        assert_eq!(waits.look(at(70)), Ok(Some(at(85))));
+        assert_eq!(waits.look(at(85)), Err(Limit::UploadRate));
+        assert!(waits.excuse(Some(at(80))));
+        assert_eq!(waits.look(at(85)), Ok(Some(at(100))));
     }
 
     #[test]

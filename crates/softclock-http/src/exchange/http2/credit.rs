@@ -4,6 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::io::IoSlice;
 use std::rc::Rc;
 
+use softclock::Instant;
+
 use super::meter::Meter;
 use crate::client::options::ConnectionOptions;
 use crate::net::carrier::Peer;
@@ -16,6 +18,8 @@ pub(super) struct Credit {
     fields: usize,
     /// The limit that was exceeded; the connection ends because of it.
     overdrawn: Cell<Option<Limit>>,
+    /// The time at which the window of the connection was last opened after it had been used up.
+    opened: Cell<Option<Instant>>,
 }
 
 impl Credit {
@@ -27,6 +31,7 @@ impl Credit {
             meter: RefCell::new(meter),
             fields,
             overdrawn: Cell::new(None),
+            opened: Cell::new(None),
         })
     }
 
@@ -50,6 +55,7 @@ impl Credit {
     /// Gives credit for the first `written` bytes of `buffers`, which were sent.
     pub(super) fn on_sent(&self, written: usize, buffers: &[IoSlice<'_>]) {
         let mut meter = self.meter.borrow_mut();
+        let was_used_up = meter.is_window_used_up();
         let mut left = written;
         for buffer in buffers {
             let now = buffer.len().min(left);
@@ -57,6 +63,18 @@ impl Credit {
                 Limit::RequestHead.reached(self.peer, "answered 431");
             }
             left -= now;
+        }
+        if was_used_up && !meter.is_window_used_up() {
+            self.opened.set(Some(softclock::now()));
+        }
+    }
+
+    /// Returns the time until which the client could send no content, as the window of the connection was used up:
+    /// `now` while it is; `None` if it never was.
+    pub(super) fn held_back_until(&self, now: Instant) -> Option<Instant> {
+        match self.meter.borrow().is_window_used_up() {
+            true => Some(now),
+            false => self.opened.get(),
         }
     }
 

@@ -3,6 +3,9 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
+use softclock::Instant;
+
+use super::credit::Credit;
 use crate::client::by_address::StreamPermit;
 use crate::client::request_body::BodyUse;
 use crate::exchange::session::Session;
@@ -14,15 +17,21 @@ pub(super) struct StreamInUse {
     session: Rc<Session>,
     /// Whether the body is read before it has arrived.
     is_awaited: Cell<bool>,
+    credit: Rc<Credit>,
     _permit: StreamPermit,
 }
 
 impl StreamInUse {
-    pub(super) fn new(session: &Rc<Session>, permit: StreamPermit) -> Rc<Self> {
+    pub(super) fn new(
+        session: &Rc<Session>,
+        credit: &Rc<Credit>,
+        permit: StreamPermit,
+    ) -> Rc<Self> {
         session.on_begun();
         Rc::new(Self {
             session: Rc::clone(session),
             is_awaited: Cell::new(false),
+            credit: Rc::clone(credit),
             _permit: permit,
         })
     }
@@ -36,6 +45,10 @@ impl StreamInUse {
 impl BodyUse for StreamInUse {
     fn on_awaited(&self) {
         self.is_awaited.set(true);
+    }
+
+    fn held_back_until(&self, now: Instant) -> Option<Instant> {
+        self.credit.held_back_until(now)
     }
 }
 

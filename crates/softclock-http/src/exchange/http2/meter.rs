@@ -14,6 +14,7 @@ use softclock::Instant;
 use super::field_lines::FieldLines;
 use super::frames::{CONTINUATION, DATA, Frames, HEADERS, Header, PADDED, PRIORITY, Part};
 use super::refused_heads::RefusedHeads;
+use super::window::Window;
 use crate::observe::limit::Limit;
 
 /// The credit of one connection.
@@ -22,6 +23,7 @@ pub(super) struct Meter {
     received: Frames,
     sent: Frames,
     refused: RefusedHeads,
+    window: Window,
     block: Block,
     /// The number of field lines in each header block that cost nothing.
     free_fields: usize,
@@ -51,6 +53,7 @@ impl Meter {
             received: Frames::from_client(),
             sent: Frames::from_server(),
             refused: RefusedHeads::default(),
+            window: Window::default(),
             block: Block::default(),
             free_fields: fields.saturating_mul(FREE_FIELDS),
             allowance,
@@ -83,6 +86,7 @@ impl Meter {
     pub(super) fn on_sent(&mut self, mut bytes: &[u8]) -> usize {
         let mut refused = 0;
         while let Some(part) = self.sent.next(&mut bytes) {
+            self.window.on_sent(part);
             let Part::Header(header) = part else {
                 continue;
             };
@@ -99,6 +103,11 @@ impl Meter {
         refused
     }
 
+    /// Returns whether the client can send no content, as the window of the connection is used up.
+    pub(super) fn is_window_used_up(&self) -> bool {
+        self.window.is_used_up()
+    }
+
     /// Records that h2 has reported a request on this stream.
     pub(super) fn on_request(&mut self, stream: u32) {
         self.refused.on_request(stream);
@@ -113,6 +122,7 @@ impl Meter {
     /// Charges for a frame from the client, given its header.
     fn on_frame(&mut self, header: Header) -> Result<(), Limit> {
         self.refused.on_received(header);
+        self.window.on_received(header);
         match header.kind {
             // Bounded by h2's flow control.
             DATA => return Ok(()),
