@@ -8,7 +8,7 @@ use crate::h2_frames::{
     DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, PING, RST_STREAM, SETTINGS,
     WINDOW_UPDATE, block, frame, request,
 };
-use crate::server::{Server, directory};
+use crate::server::{Server, directory, until};
 use crate::tls::make_certificate;
 use crate::upstream::{Upstream, free_addresses, proxy};
 use tempfile::TempDir;
@@ -294,4 +294,29 @@ fn a_client_without_a_window_is_not_late() {
     client.send(&frame(DATA, END_STREAM, 5, b"short"));
     assert_eq!(client.outcome(5), Outcome::Status(200));
     assert_eq!(client.outcome(7), Outcome::Status(408), "it has a window");
+}
+
+/// An upload that its upstream stops reading, after an answer, ends later than its client.
+#[test]
+fn a_connection_that_has_ended_counts_no_longer() {
+    let (go_on, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let upstream = Upstream::start(move |connection| {
+        connection.head();
+        connection.send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        let _ = wait.lock().unwrap().recv();
+    });
+    let options = ["--max-client-connections", "1", "--upload-buffer", "1"];
+    let (proxy, directory) = tls_proxy(&[&upstream.url()], &options);
+    let cert = directory.path().join("cert.pem");
+    let mut client = Http2::connect(proxy.addresses()[1], &cert);
+    client.send(&post(1));
+    use_up_the_windows(&mut client, [1]);
+    drop(client);
+    until("there is room for another one", || {
+        let mut client = proxy.connect();
+        // Refused without an upstream, as it names no host.
+        client.try_send(b"GET / HTTP/1.1\r\n\r\n") && !client.rest().is_empty()
+    });
+    drop(go_on);
 }

@@ -1,7 +1,7 @@
 //! Counts a stream as in use for as long as its request's body.
 
 use std::cell::Cell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use softclock::Instant;
 
@@ -14,7 +14,8 @@ use crate::exchange::session::Session;
 /// longer: an upstream may answer before the upload ends. Until both have dropped it, the connection is not idle, and
 /// the stream counts for its client's address.
 pub(super) struct StreamInUse {
-    session: Rc<Session>,
+    /// Weak, as the session ends with its connection: it counts the connection for the client's address.
+    session: Weak<Session>,
     /// Whether the body is read before it has arrived.
     is_awaited: Cell<bool>,
     credit: Rc<Credit>,
@@ -29,7 +30,7 @@ impl StreamInUse {
     ) -> Rc<Self> {
         session.on_begun();
         Rc::new(Self {
-            session: Rc::clone(session),
+            session: Rc::downgrade(session),
             is_awaited: Cell::new(false),
             credit: Rc::clone(credit),
             _permit: permit,
@@ -54,6 +55,8 @@ impl BodyUse for StreamInUse {
 
 impl Drop for StreamInUse {
     fn drop(&mut self) {
-        self.session.on_ended();
+        if let Some(session) = self.session.upgrade() {
+            session.on_ended();
+        }
     }
 }
