@@ -117,6 +117,25 @@ fn a_response_cut_short_is_a_reset_for_http_1_0() {
     }
 }
 
+/// A client of HTTP/1.0 that stops reading, too, whose response has neither a length nor chunks.
+#[test]
+fn a_client_that_reads_nothing_is_counted() {
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        let head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        let chunk = [b"10000\r\n", &[b'x'; 0x10000][..], b"\r\n"].concat();
+        connection.send(head);
+        while connection.try_send(&chunk) {}
+    });
+    let options = ["--send-timeout", "0.3", "--metrics", "127.0.0.1:0"];
+    let proxy = proxy(&[&upstream.url()], &options);
+    for (count, version) in [(1.0, "1.1"), (2.0, "1.0")] {
+        let mut client = proxy.connect();
+        client.send(format!("GET / HTTP/{version}\r\nHost: h\r\n\r\n").as_bytes());
+        until(version, || proxy.reached("stalled_connection") == count);
+    }
+}
+
 #[test]
 fn broken_chunks_are_not_passed_on_as_whole() {
     let upstream = Upstream::start(|connection| {

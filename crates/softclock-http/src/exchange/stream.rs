@@ -134,7 +134,10 @@ impl<S: Socket> GuardedStream<S> {
 
     /// Records that a response has failed whose end would be that of the connection.
     pub(crate) fn on_cut_short(&mut self) {
-        self.end = Some(End::CutShort);
+        // A client that is too slow is reset, too, and counted as such.
+        if self.end != Some(End::Stuck) {
+            self.end = Some(End::CutShort);
+        }
     }
 
     /// Returns whether hyper has ended because of a pause. If so, resets the end, so that the stream can be read again.
