@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 
-use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, prlimit};
 
 use crate::client::Client;
 use crate::server::{directory, until};
@@ -115,6 +115,28 @@ fn a_response_cut_short_is_a_reset_for_http_1_0() {
             false => assert_eq!(kind, Err(ErrorKind::ConnectionReset), "{text}"),
         }
     }
+}
+
+/// Also at the end of the time in which a proxy waits for its clients.
+#[test]
+fn a_response_cut_short_by_the_end_is_a_reset_for_http_1_0() {
+    let upstream = Upstream::start(|connection| {
+        connection.request();
+        connection.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
+        connection.rest();
+    });
+    let mut proxy = proxy(&[&upstream.url()], &["--drain", "1"]);
+    let mut client = proxy.connect();
+    client.send(b"GET / HTTP/1.0\r\nHost: h\r\n\r\n");
+    assert_eq!(client.head().status, 200);
+    client.read_exact(&mut [0; 5]);
+    proxy.signal(Signal::TERM);
+    let result = client.another().read(&mut [0; 5]);
+    assert_eq!(
+        result.map_err(|error| error.kind()),
+        Err(ErrorKind::ConnectionReset)
+    );
+    assert_eq!(proxy.wait().code(), Some(0));
 }
 
 /// A client of HTTP/1.0 that stops reading, too, whose response has neither a length nor chunks.

@@ -76,7 +76,7 @@ pub(crate) struct Stuck;
 
 /// Sends the last response, if one is due, and closes the connection once the kernel has taken all output. Until then a
 /// paced connection keeps its descriptor and counts against the limit of connections. Calls `on_refused` with the
-/// status of the last response. After [`End::CutShort`], resets the connection.
+/// status of the last response.
 ///
 /// # Errors
 /// [`Stuck`] if the client stopped reading; the connection is then reset.
@@ -84,9 +84,8 @@ pub(crate) async fn close<S: Socket>(
     mut ending: Ending<S>,
     on_refused: impl FnOnce(StatusCode),
 ) -> Result<(), Stuck> {
+    // The socket was given up.
     if ending.end == Some(End::CutShort) {
-        // A close in order would make the response complete (RFC 9112, section 8).
-        ending.socket.give_up();
         return Ok(());
     }
     let mut result = Err(Stuck);

@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
+use std::error::Error;
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,12 +19,12 @@ use http::header::CONTENT_LENGTH;
 use http::{Request, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use hyper::server::conn::http1::Builder;
-use hyper::service::service_fn;
+use hyper::server::conn::http1::{Builder, Connection};
+use hyper::service::{HttpService, service_fn};
 
 use crate::client::members::Membership;
 use crate::client::options::{BUFFER_BYTES, ConnectionOptions};
-use crate::exchange::answer::answer;
+use crate::exchange::answer::{CountedBody, answer};
 use crate::exchange::closing;
 use crate::exchange::session::Session;
 use crate::exchange::stream::{End, GuardedStream};
@@ -136,24 +137,71 @@ impl Conversation {
             }
         });
         let connection = builder(self.head).serve_connection(&mut self.stream, service);
-        let mut connection = Box::new(connection);
+        let mut running = Running {
+            connection: Some(Box::new(connection)),
+            ends_by_close: &ends_by_close,
+        };
         let result = poll_fn(|cx| {
             // Poll hyper before the membership: after `graceful_shutdown` hyper drops a connection that it has not read
             // from yet.
-            if let Poll::Ready(result) = Pin::new(&mut *connection).poll(cx) {
+            if let Poll::Ready(result) = running.connection().poll(cx) {
                 return Poll::Ready(result);
             }
             ready!(poll_end(&mut self.membership, cx));
-            Pin::new(&mut *connection).graceful_shutdown();
+            running.connection().graceful_shutdown();
             // hyper registers for events and learns of the shutdown only when it is polled.
-            Pin::new(&mut *connection).poll(cx)
+            running.connection().poll(cx)
         })
         .await;
-        let early = connection.into_parts().read_buf;
-        if result.is_err() && ends_by_close.get() {
-            self.stream.on_cut_short();
-        }
+        let early = match &result {
+            Ok(()) => running.finish(),
+            Err(_) => Bytes::new(),
+        };
         (result, early)
+    }
+}
+
+/// hyper on a connection. If it is dropped before it has finished, by an error or with the task at the end of the
+/// server, and the end of the response in progress would be that of the connection, the close becomes a reset: a close
+/// in order would make the response complete (RFC 9112, section 8).
+struct Running<'a, S>
+where
+    S: HttpService<Incoming, ResBody = CountedBody>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    /// `None` once hyper has finished.
+    connection: Option<Box<Connection<&'a mut GuardedStream<Stream>, S>>>,
+    ends_by_close: &'a Cell<bool>,
+}
+
+impl<'a, S> Running<'a, S>
+where
+    S: HttpService<Incoming, ResBody = CountedBody>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    fn connection(&mut self) -> Pin<&mut Connection<&'a mut GuardedStream<Stream>, S>> {
+        let connection = self.connection.as_deref_mut();
+        Pin::new(connection.expect("it is there until `finish`"))
+    }
+
+    /// Returns the bytes that hyper has read but not parsed.
+    fn finish(mut self) -> Bytes {
+        let connection = self.connection.take();
+        connection.map_or_else(Bytes::new, |connection| connection.into_parts().read_buf)
+    }
+}
+
+impl<S> Drop for Running<'_, S>
+where
+    S: HttpService<Incoming, ResBody = CountedBody>,
+    S::Error: Into<Box<dyn Error + Send + Sync>>,
+{
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take()
+            && self.ends_by_close.get()
+        {
+            connection.into_parts().io.on_cut_short();
+        }
     }
 }
 

@@ -73,7 +73,7 @@ pub(crate) enum End {
     Silent,
     /// The client reads nothing, or too slowly.
     Stuck,
-    /// A response without a length or chunks has failed, whose end would be that of the connection.
+    /// A response without a length or chunks is incomplete, whose end would be that of the connection.
     CutShort,
     /// No request has followed the last response: at once, or within a pause for a client that sends requests quickly.
     /// hyper is dropped until the next one arrives; the connection continues.
@@ -132,9 +132,10 @@ impl<S: Socket> GuardedStream<S> {
         self.shut_down = true;
     }
 
-    /// Records that a response has failed whose end would be that of the connection.
+    /// Records that a response is incomplete whose end would be that of the connection. Makes the close a reset.
     pub(crate) fn on_cut_short(&mut self) {
-        // A client that is too slow is reset, too, and counted as such.
+        self.socket.give_up();
+        // A client that was too slow is counted as such.
         if self.end != Some(End::Stuck) {
             self.end = Some(End::CutShort);
         }
