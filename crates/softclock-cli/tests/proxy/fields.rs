@@ -122,3 +122,23 @@ fn the_log_and_the_metrics_name_the_upstream() {
         log.lines().filter(|line| line.contains(&named)).count() == 2
     });
 }
+
+/// RFC 9110, section 15.5.22.
+#[test]
+fn a_426_names_the_protocols_to_upgrade_to() {
+    let upstream = Upstream::answering(
+        "HTTP/1.1 426 Upgrade Required\r\nUpgrade: x/1\r\nConnection: upgrade\r\n\
+         Content-Length: 1\r\n\r\nx",
+    );
+    let proxy = proxy(&[&upstream.url()], &[]);
+    let mut client = proxy.connect();
+    for _ in 0..2 {
+        let reply = client.ask("GET", "/", &[]);
+        assert_eq!((reply.status, reply.text()), (426, "x"));
+        let fields = ["upgrade", "connection"].map(|name| reply.header(name));
+        assert_eq!(fields, [Some("x/1"), Some("upgrade")]);
+    }
+    client.send(b"GET / HTTP/1.0\r\nHost: h\r\n\r\n");
+    let reply = client.reply("GET");
+    assert_eq!((reply.status, reply.header("upgrade")), (426, None));
+}

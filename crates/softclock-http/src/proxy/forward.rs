@@ -356,7 +356,10 @@ impl Forwarder {
         let fields = std::mem::take(&mut outgoing.parts.headers);
         *response.headers_mut() = fields;
         let via = self.via.in_response(head.version);
-        headers::prepare_response(response.headers_mut(), via, is_upgrade);
+        // With 426 the field names the protocols that the client may upgrade to (RFC 9110, section 15.5.22).
+        let may_upgrade = head.status == StatusCode::UPGRADE_REQUIRED
+            && outgoing.parts.version == Version::HTTP_11;
+        headers::prepare_response(response.headers_mut(), via, is_upgrade || may_upgrade);
         let mut tunnel = None;
         if is_upgrade {
             attempt.on_success();

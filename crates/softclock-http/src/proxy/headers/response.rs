@@ -5,13 +5,13 @@ use http::header::{CONNECTION, Entry, HeaderMap, HeaderName, HeaderValue, UPGRAD
 use super::{Named, is_hop_by_hop, may_be_trailer};
 
 /// Adapts the fields of a response for the client: removes those of the upstream's connection, and appends `via` to
-/// Via. Keeps Upgrade if `upgraded`, that is, if the connection becomes a tunnel.
+/// Via. Keeps Upgrade if `upgrades`, that is, if the connection becomes a tunnel, or the client is to ask for that.
 pub(in crate::proxy) fn prepare_response(
     headers: &mut HeaderMap,
     via: &HeaderValue,
-    upgraded: bool,
+    upgrades: bool,
 ) {
-    let protocol = match upgraded {
+    let protocol = match upgrades {
         true => headers.get(UPGRADE).cloned(),
         false => None,
     };
