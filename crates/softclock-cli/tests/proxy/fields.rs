@@ -123,6 +123,30 @@ fn the_log_and_the_metrics_name_the_upstream() {
     });
 }
 
+/// RFC 9110, section 7.6.2.
+#[test]
+fn forwards_are_counted_where_the_client_limits_them() {
+    let upstream = Upstream::saying("x");
+    let proxy = proxy(&[&upstream.url()], &[]);
+    let mut client = proxy.connect();
+    let mut ask = |method, number| {
+        let field = format!("Max-Forwards: {number}");
+        client.ask(method, "/", &[&field])
+    };
+    let answered = ["OPTIONS", "TRACE"].map(|method| ask(method, "0").status);
+    assert_eq!((answered, upstream.seen().len()), ([200, 501], 0));
+    for (method, number, passed) in [
+        ("OPTIONS", "7", "6"),
+        ("TRACE", "1", "0"),
+        ("OPTIONS", "many", "many"),
+        ("GET", "0", "0"),
+    ] {
+        assert_eq!(ask(method, number).text(), "x", "{method} {number}");
+        let seen = upstream.seen().pop().unwrap();
+        assert_eq!(seen.header("max-forwards"), Some(passed), "{method}");
+    }
+}
+
 /// RFC 9110, section 15.5.22.
 #[test]
 fn a_426_names_the_protocols_to_upgrade_to() {

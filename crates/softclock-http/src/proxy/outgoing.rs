@@ -29,6 +29,8 @@ pub(super) struct Outgoing {
     length: Length,
     /// The protocol to which the client wants to upgrade.
     pub(super) upgrade: Option<HeaderValue>,
+    /// How many times upstreams may forward the request, if the client limits that.
+    max_forwards: Option<u64>,
     pub(super) upload: Option<Box<Upload>>,
     /// Whether the client sends the body only after a 100 response, or after a delay (RFC 9110, section 10.1.1).
     awaits_continue: bool,
@@ -48,8 +50,8 @@ impl Outgoing {
     /// Prepares a request.
     ///
     /// # Errors
-    /// A status and a sentence for the client if the request cannot be forwarded: no valid Host, CONNECT, a loop, or an
-    /// ambiguous length.
+    /// A status and a sentence for the client if the request is not forwarded: no valid Host, CONNECT, a loop, an
+    /// ambiguous length, or Max-Forwards makes this proxy the last recipient.
     pub(super) fn of(
         request: Request<RequestBody>,
         client: &Client,
@@ -65,6 +67,10 @@ impl Outgoing {
                 "the method CONNECT is not supported.",
             ));
         }
+        let max_forwards = match headers::max_forwards(&parts.method, &parts.headers) {
+            Some(0) => return Err(last_recipient(&parts.method)),
+            most => most.map(|most| most - 1),
+        };
         let upload = Upload::of(body, client.peer, options);
         // Most requests have none of these fields, and one pass over the names costs less than a lookup of each.
         let decides = |name: &HeaderName| matches!(*name, CONTENT_LENGTH | UPGRADE | VIA);
@@ -92,6 +98,7 @@ impl Outgoing {
             parts,
             length,
             upload,
+            max_forwards,
             awaits_continue,
             waited: Duration::ZERO,
         })
@@ -195,6 +202,7 @@ impl Outgoing {
             authority: authority.map(|authority| authority.as_str()),
             length: self.length,
             upgrade: self.upgrade.as_ref(),
+            max_forwards: self.max_forwards,
         }
     }
 
@@ -214,5 +222,20 @@ impl Outgoing {
             has_sent: any,
             failure,
         }
+    }
+}
+
+/// Returns the answer to a request that may not be forwarded any further (RFC 9110, section 7.6.2).
+fn last_recipient(method: &Method) -> (StatusCode, &'static str) {
+    match *method {
+        Method::OPTIONS => (
+            StatusCode::OK,
+            "this proxy is the last that Max-Forwards allows.",
+        ),
+        // It would show the client what is added to its request, such as credentials of another proxy.
+        _ => (
+            StatusCode::NOT_IMPLEMENTED,
+            "the method TRACE is not supported by this proxy itself.",
+        ),
     }
 }

@@ -135,6 +135,7 @@ fn check_request(before: HeaderMap, version: Version, flags: [bool; 4]) {
         authority: has_authority.then_some("h:1"),
         length,
         upgrade,
+        max_forwards: None,
     };
     let host = Host {
         upstream: &HeaderValue::from_static("own"),

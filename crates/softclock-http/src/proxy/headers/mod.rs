@@ -8,7 +8,7 @@ mod tests;
 use http::header::{CONNECTION, HeaderMap, HeaderName, HeaderValue};
 
 pub(super) use request::{
-    Host, Length, Received, length_of, wanted_upgrade, write_request, write_trailers,
+    Host, Length, Received, length_of, max_forwards, wanted_upgrade, write_request, write_trailers,
 };
 pub(super) use response::{prepare_response, prepare_trailers};
 

@@ -1,9 +1,10 @@
 //! Writes the header fields of requests for an upstream.
 
-use http::Version;
 use http::header::{
-    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, TE, UPGRADE, VIA,
+    CONNECTION, CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderName, HeaderValue, MAX_FORWARDS, TE,
+    UPGRADE, VIA,
 };
+use http::{Method, Version};
 
 use super::{Named, has_token, is_hop_by_hop, may_be_trailer, passed};
 use crate::syntax::head::{is_token, parse_length};
@@ -23,6 +24,8 @@ pub(in crate::proxy) struct Received<'a> {
     pub(in crate::proxy) length: Length,
     /// The protocol to which the client [wants](wanted_upgrade) to upgrade.
     pub(in crate::proxy) upgrade: Option<&'a HeaderValue>,
+    /// The value that replaces that of [Max-Forwards](max_forwards).
+    pub(in crate::proxy) max_forwards: Option<u64>,
 }
 
 /// The length of a request's body.
@@ -84,6 +87,19 @@ pub(in crate::proxy) fn wanted_upgrade(
     (possible && !refused && has_token(headers, &CONNECTION, "upgrade")).then_some(protocol)
 }
 
+/// Returns how many more times the request may be forwarded, if the field Max-Forwards limits its method. A value that
+/// is no number, or an extremely large one, limits nothing and is forwarded unchanged (RFC 9110, section 7.6.2).
+pub(in crate::proxy) fn max_forwards(method: &Method, headers: &HeaderMap) -> Option<u64> {
+    if !matches!(*method, Method::OPTIONS | Method::TRACE) {
+        return None;
+    }
+    let mut values = headers.get_all(MAX_FORWARDS).iter();
+    match (values.next(), values.next()) {
+        (Some(one), None) => parse_length(one.as_bytes()),
+        _ => None,
+    }
+}
+
 /// Appends the fields of a request for an upstream to `head`, and the empty line that ends them.
 pub(in crate::proxy) fn write_request(
     head: &mut Vec<u8>,
@@ -125,6 +141,9 @@ pub(in crate::proxy) fn write_request(
     write_list(head, "x-forwarded-for", b", ", senders);
     let via = passed(others, &VIA, &named).chain([received.via]);
     write_list(head, "via", b", ", via);
+    if let Some(most) = received.max_forwards {
+        write_field(head, "max-forwards", most.to_string().as_bytes());
+    }
     // Connection describes this proxy's own connection to the upstream, not the client's.
     if let Some(protocol) = received.upgrade {
         write_field(head, "upgrade", protocol.as_bytes());
@@ -147,6 +166,7 @@ fn is_written_apart(name: &str, received: &Received<'_>) -> bool {
         "expect" | "via" | "x-forwarded-for" | "x-forwarded-proto" | "x-forwarded-host" => true,
         "cookie" => received.version == Version::HTTP_2,
         "forwarded" => received.peer.is_some(),
+        "max-forwards" => received.max_forwards.is_some(),
         _ => false,
     }
 }

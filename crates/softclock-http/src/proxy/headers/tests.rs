@@ -16,6 +16,7 @@ const RECEIVED: Received<'_> = Received {
     authority: None,
     length: Length::None,
     upgrade: None,
+    max_forwards: None,
 };
 
 fn map(fields: &[(&str, &str)]) -> HeaderMap {
