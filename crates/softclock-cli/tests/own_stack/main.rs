@@ -9,6 +9,7 @@ mod loads;
 mod metrics;
 mod paths;
 mod probes;
+mod reloads;
 mod settings;
 mod threads;
 mod transfers;

@@ -11,6 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener as StdTcp};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use softclock::net::{
@@ -39,7 +40,7 @@ enum BoundSocket {
 
 /// A listening socket in the current runtime.
 pub(crate) struct Listener {
-    socket: Either<TcpListener, UnixListener>,
+    socket: Either<Rc<TcpListener>, UnixListener>,
     pub(crate) tls: bool,
     /// Dropped after `socket`, the thread's own handle, so that the last share is the last handle.
     share: Option<Share>,
@@ -58,13 +59,16 @@ impl Bound {
         })
     }
 
-    /// Registers the socket with the current runtime.
-    pub(crate) fn listen(self) -> io::Result<Listener> {
+    /// Registers the socket with the current runtime. At an address of the stack, which has one socket there, it is the
+    /// socket of the listener among `open` that has this address, if any.
+    pub(crate) fn listen(self, open: &[Rc<Listener>]) -> io::Result<Listener> {
         let share = match self.socket {
             BoundSocket::Kernel(share) => share,
             BoundSocket::Stack(address) => {
+                let socket = open.iter().find_map(|open| open.of_stack(address));
+                let bind = || TcpListener::bind(address).map(Rc::new);
                 return Ok(Listener {
-                    socket: Either::Tcp(TcpListener::bind(address)?),
+                    socket: Either::Tcp(socket.map_or_else(bind, Ok)?),
                     tls: self.tls,
                     share: None,
                 });
@@ -74,7 +78,7 @@ impl Bound {
             Either::Tcp(listener) => listener
                 .try_clone()
                 .and_then(TcpListener::from_std)
-                .map(Either::Tcp),
+                .map(|listener| Either::Tcp(Rc::new(listener))),
             Either::Unix(listener) => listener
                 .try_clone()
                 .and_then(UnixListener::from_std)
@@ -91,7 +95,7 @@ impl Bound {
 impl Listener {
     pub(crate) fn tcp(listener: TcpListener) -> Self {
         Self {
-            socket: Either::Tcp(listener),
+            socket: Either::Tcp(Rc::new(listener)),
             tls: false,
             share: None,
         }
@@ -99,8 +103,26 @@ impl Listener {
 
     /// Returns whether both accept from the same queue of connections.
     pub(crate) fn shares_queue_with(&self, other: &Self) -> bool {
+        if let (Either::Tcp(own), Either::Tcp(other)) = (&self.socket, &other.socket)
+            && Rc::ptr_eq(own, other)
+        {
+            return true;
+        }
         let shares = self.share.as_ref().zip(other.share.as_ref());
         shares.is_some_and(|(own, other)| own.is_same(other))
+    }
+
+    /// Returns its socket if that is the stack's at this address.
+    fn of_stack(&self, address: SocketAddr) -> Option<Rc<TcpListener>> {
+        match &self.socket {
+            Either::Tcp(socket) if self.share.is_none() => {
+                let local = socket.local_addr();
+                local
+                    .is_ok_and(|local| local == address)
+                    .then(|| Rc::clone(socket))
+            }
+            _ => None,
+        }
     }
 
     pub(crate) fn poll_accept(&self, cx: &mut Context<'_>) -> Poll<io::Result<(Carrier, Peer)>> {
@@ -184,6 +206,24 @@ impl Binder {
     /// thread, and the others would be refused.
     pub(crate) fn divides(&self, place: &Place) -> bool {
         self.is_divided && self.of_stack(place).is_ok_and(|own| !own.is_empty())
+    }
+
+    /// Refuses addresses of which two have the same address and port of the stack, such as those of a port and of a port
+    /// at any address.
+    pub(crate) fn check_stack<'a>(
+        &self,
+        addresses: impl IntoIterator<Item = &'a ListenAddress>,
+    ) -> Result<(), StartError> {
+        let mut all = Vec::new();
+        for address in addresses {
+            let own = self.of_stack(&address.place);
+            let own = own.map_err(|error| StartError::Listen(address.clone(), error))?;
+            if own.iter().any(|own| all.contains(own)) {
+                return Err(StartError::Repeated(address.clone()));
+            }
+            all.extend(own);
+        }
+        Ok(())
     }
 
     /// Returns the addresses of the stack at which it listens for this place; empty if the place is the kernel's.

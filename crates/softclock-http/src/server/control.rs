@@ -1,11 +1,13 @@
 //! Changes a server while it runs, and collects reports from its threads.
 //!
 //! One thread prepares a change, where it can fail without consequence: it binds the new addresses, and sends the
-//! change to the threads only if all of them were bound. Each thread then replaces its settings, and opens and closes
-//! listeners. Connections are not affected: a request is served with the settings that apply when its head is complete.
+//! change to the threads only if all of them were bound. Each thread opens the new listeners, and waits for the others:
+//! only if all could, the threads replace their settings, accept from the new listeners, and close old ones.
+//! Connections are not affected: a request is served with the settings that apply when its head is complete.
 
 use std::cell::RefCell;
 use std::io;
+use std::mem;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -13,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
+use async_lock::Mutex;
 use softclock::net::Inherited;
 use softclock::net::stack::Stack;
 
@@ -21,7 +24,7 @@ use crate::error::StartError;
 use crate::net::address::ListenAddress;
 use crate::net::listener::{Binder, Bound};
 use crate::observe::access_log::AccessLog;
-use crate::observe::metrics::endpoint::{Endpoints, Reporter};
+use crate::observe::metrics::endpoint::{Endpoint, Endpoints, Reporter};
 use crate::observe::metrics::families;
 use crate::observe::metrics::text::MetricsPage;
 use crate::observe::telemetry::Report;
@@ -32,8 +35,7 @@ use crate::server::worker::{ListenerId, Worker};
 pub(crate) struct Commands {
     /// For each thread its commands, of which the first is to listen.
     pub(crate) of_threads: Vec<Receiver<Command>>,
-    /// Closes when all threads listen.
-    pub(crate) listening: Receiver<()>,
+    pub(crate) progress: Progress,
 }
 
 /// A handle that changes a server while it runs. It stays on the thread of [`Server::run`](crate::Server::run); clones
@@ -62,6 +64,8 @@ pub struct Control {
 #[derive(Debug)]
 struct Shared {
     threads: Vec<Sender<Command>>,
+    /// Held while a change is applied: the next one is prepared for its result.
+    changing: Mutex<()>,
     binder: RefCell<Binder>,
     settings: RefCell<Settings>,
     /// Each configured address with the real addresses that it resolved to.
@@ -89,8 +93,40 @@ pub(crate) struct Change {
     threads: usize,
     close: Vec<ListenAddress>,
     open: Vec<(ListenAddress, Vec<Bound>)>,
+    /// Closes when every thread has opened its listeners, or sent the error.
+    opened: Sender<StartError>,
+    /// Has a message for each thread if the change is to be made; otherwise closes.
+    decided: Receiver<()>,
     /// Closes when every thread has made its change.
-    made: Option<Sender<()>>,
+    made: Sender<()>,
+}
+
+/// A change of which all that the first thread can try has succeeded.
+struct Prepared {
+    settings: Settings,
+    close: Vec<ListenAddress>,
+    /// The new listeners of each thread.
+    open: Vec<Vec<(ListenAddress, Vec<Bound>)>>,
+    /// The new addresses, each with the real addresses that it resolved to.
+    real: Vec<(ListenAddress, Vec<ListenAddress>)>,
+    metrics: Vec<Endpoint>,
+}
+
+/// The other ends of the channels of a [`Change`]. If it is dropped without a decision, no thread makes the change.
+pub(crate) struct Progress {
+    /// The errors of threads that cannot listen; closes when all threads have tried.
+    pub(crate) opened: Receiver<StartError>,
+    decide: Sender<()>,
+    made: Receiver<()>,
+}
+
+impl Progress {
+    /// Lets the threads make the change.
+    pub(crate) fn decide(&self) {
+        for _ in 0..self.decide.capacity().unwrap_or(0) {
+            let _ = self.decide.try_send(());
+        }
+    }
 }
 
 impl Control {
@@ -111,6 +147,7 @@ impl Control {
         let control = Self {
             shared: Rc::new(Shared {
                 threads: senders,
+                changing: Mutex::default(),
                 binder: Binder::taking_over(left)
                     .with_stack(addresses, ports, threads)
                     .into(),
@@ -121,23 +158,19 @@ impl Control {
                 clients: Arc::default(),
             }),
         };
-        let (made, listening) = async_channel::bounded(1);
+        let mut prepared = control.prepare(settings)?;
+        let (changes, progress) = control.changes(&mut prepared);
         // The threads start only after this: the channels hold the command to listen until then.
-        for (sender, mut change) in control
-            .shared
-            .threads
-            .iter()
-            .zip(control.prepare(settings)?)
-        {
-            change.made = Some(made.clone());
+        for (sender, change) in control.shared.threads.iter().zip(changes) {
             let sent = sender.try_send(Command::Apply(Box::new(change)));
             sent.unwrap_or_else(|_| unreachable!("the channel is new"));
         }
+        control.record(prepared);
         Ok((
             control,
             Commands {
                 of_threads: receivers,
-                listening,
+                progress,
             },
         ))
     }
@@ -151,19 +184,28 @@ impl Control {
     ///
     /// # Cancel safety
     /// If the future is dropped, some threads may keep the previous settings and listeners, and new addresses of
-    /// metrics are not served. Run it to its end, such as in a task of its own; it ends within about a second unless a
-    /// thread hangs.
+    /// metrics are not served. Run it to its end, such as in a task of its own; it ends within about two seconds unless
+    /// a thread hangs, once changes that began before have ended.
     pub async fn apply(&self, settings: Settings) -> Result<(), StartError> {
-        let changes = self.prepare(settings.checked()?)?;
-        let (made, all_made) = async_channel::bounded(1);
-        for (sender, mut change) in self.shared.threads.iter().zip(changes) {
-            change.made = Some(made.clone());
+        let settings = settings.checked()?;
+        let _changing = self.shared.changing.lock().await;
+        let mut prepared = self.prepare(settings)?;
+        let (changes, progress) = self.changes(&mut prepared);
+        for (sender, change) in self.shared.threads.iter().zip(changes) {
             // The channel is closed only if the thread has ended, and then there is nothing to change.
             let _ = sender.send(Command::Apply(Box::new(change))).await;
         }
-        // Only the changes hold senders from here on, so that `recv` fails once all were made.
-        drop(made);
-        let _ = softclock::timeout(ANSWER_TIME, all_made.recv()).await;
+        let mut opened = Ok(());
+        let all_opened = async {
+            while let Ok(error) = progress.opened.recv().await {
+                opened = Err(error);
+            }
+        };
+        let _ = softclock::timeout(ANSWER_TIME, all_opened).await;
+        opened?;
+        self.record(prepared);
+        progress.decide();
+        let _ = softclock::timeout(ANSWER_TIME, progress.made.recv()).await;
         self.start_metrics();
         Ok(())
     }
@@ -219,49 +261,83 @@ impl Control {
         self.shared.metrics.local_addresses()
     }
 
-    /// Returns one change for each thread, with the new addresses bound. After an error nothing has changed.
-    fn prepare(&self, settings: Settings) -> Result<Vec<Change>, StartError> {
+    /// Binds the new addresses, which changes nothing yet.
+    fn prepare(&self, settings: Settings) -> Result<Prepared, StartError> {
         let shared = &self.shared;
         let mut binder = shared.binder.borrow_mut();
-        let mut listening = shared.listening.borrow_mut();
+        let listening = shared.listening.borrow();
+        binder.check_stack(settings.listen.iter().chain(&settings.metrics))?;
         // Addresses may repeat (port 0), so that each current address cancels only one equal new address.
         let mut added = settings.listen.clone();
         let stays = |address: &ListenAddress, added: &mut Vec<ListenAddress>| {
             let place = added.iter().position(|new| new == address);
             place.map(|place| added.remove(place)).is_some()
         };
-        let removed: Vec<_> = listening
+        let close = listening
             .iter()
             .filter(|(address, _)| !stays(address, &mut added))
             .map(|(address, _)| address.clone())
             .collect();
-        let change = |_: &Sender<Command>| Change {
-            settings: settings.clone(),
-            threads: shared.threads.len(),
-            close: removed.clone(),
-            open: Vec::new(),
-            made: None,
-        };
-        let mut changes: Vec<_> = shared.threads.iter().map(change).collect();
+        let mut open: Vec<_> = shared.threads.iter().map(|_| Vec::new()).collect();
         let mut real = Vec::new();
-        // All steps that can fail come before the first that changes the server.
         for address in &added {
             let bound = binder.bind(address, settings.socket_mode, shared.threads.len())?;
             real.push((address.clone(), addresses(address, &bound[0])?));
-            for (change, bound) in changes.iter_mut().zip(bound) {
-                change.open.push((address.clone(), bound));
+            for (open, bound) in open.iter_mut().zip(bound) {
+                open.push((address.clone(), bound));
             }
         }
-        shared
+        let metrics = shared
             .metrics
-            .prepare(&settings.metrics, &mut binder, settings.socket_mode)?;
-        for address in &removed {
+            .bind(&settings.metrics, &mut binder, settings.socket_mode)?;
+        Ok(Prepared {
+            settings,
+            close,
+            open,
+            real,
+            metrics,
+        })
+    }
+
+    /// Returns one change for each thread, with the new listeners, and the channels by which to follow them.
+    fn changes(&self, prepared: &mut Prepared) -> (Vec<Change>, Progress) {
+        let threads = self.shared.threads.len();
+        let (opened, all_opened) = async_channel::bounded(threads);
+        let (decide, decided) = async_channel::bounded(threads);
+        let (made, all_made) = async_channel::bounded(1);
+        let change = |open| Change {
+            settings: prepared.settings.clone(),
+            threads,
+            close: prepared.close.clone(),
+            open,
+            opened: opened.clone(),
+            decided: decided.clone(),
+            made: made.clone(),
+        };
+        let changes = mem::take(&mut prepared.open).into_iter().map(change);
+        // Only the changes hold senders from here on, so that the receivers close with the last of them.
+        (
+            changes.collect(),
+            Progress {
+                opened: all_opened,
+                decide,
+                made: all_made,
+            },
+        )
+    }
+
+    /// Takes over the prepared addresses and settings.
+    fn record(&self, prepared: Prepared) {
+        let shared = &self.shared;
+        let mut listening = shared.listening.borrow_mut();
+        for address in &prepared.close {
             let place = listening.iter().position(|(own, _)| own == address);
             place.map(|place| listening.remove(place));
         }
-        listening.extend(real);
-        *shared.settings.borrow_mut() = settings;
-        Ok(changes)
+        listening.extend(prepared.real);
+        let wanted = &prepared.settings.metrics;
+        shared.metrics.replace(wanted, prepared.metrics);
+        *shared.settings.borrow_mut() = prepared.settings;
     }
 
     /// Returns a function that makes a thread's worker, to be called on that thread.
@@ -331,7 +407,7 @@ pub(crate) async fn obey(commands: Receiver<Command>, worker: &Rc<Worker>) {
     let mut listening: Vec<(ListenAddress, Vec<ListenerId>)> = Vec::new();
     while let Ok(command) = commands.recv().await {
         match command {
-            Command::Apply(change) => apply(*change, worker, &mut listening),
+            Command::Apply(change) => apply(*change, worker, &mut listening).await,
             Command::HandOver => worker.exchanges.hand_over(),
             Command::Report(reply) => {
                 let _ = reply.try_send(Report {
@@ -346,23 +422,37 @@ pub(crate) async fn obey(commands: Receiver<Command>, worker: &Rc<Worker>) {
     }
 }
 
-fn apply(
+async fn apply(
     change: Change,
     worker: &Rc<Worker>,
     listening: &mut Vec<(ListenAddress, Vec<ListenerId>)>,
 ) {
-    let previous = worker.exchanges.live();
-    worker.set_live(change.settings.live(change.threads, Some(&previous)));
     // New listeners open before old ones close.
+    let (mut opened, mut failed) = (Vec::new(), Vec::new());
     for (address, bound) in change.open {
-        let mut ids = Vec::new();
-        for bound in bound {
-            match bound.listen() {
-                Ok(listener) => ids.push(worker.listen(listener)),
-                Err(error) => tracing::error!(%address, %error, "cannot listen"),
+        let listeners = bound.into_iter().map(|bound| worker.open(bound));
+        match listeners.collect::<io::Result<Vec<_>>>() {
+            Ok(listeners) => opened.push((address, listeners)),
+            Err(error) => {
+                let error = StartError::Listen(address, error);
+                failed.push(error.to_string());
+                let _ = change.opened.try_send(error);
             }
         }
-        listening.push((address, ids));
+    }
+    drop(change.opened);
+    if change.decided.recv().await.is_err() {
+        return;
+    }
+    // The change was decided before this thread had tried.
+    failed.iter().for_each(|error| tracing::error!("{error}"));
+    let previous = worker.exchanges.live();
+    worker.set_live(change.settings.live(change.threads, Some(&previous)));
+    for (address, listeners) in opened {
+        let ids = listeners
+            .into_iter()
+            .map(|listener| worker.listen(listener));
+        listening.push((address, ids.collect()));
     }
     for address in change.close {
         let Some(place) = listening.iter().position(|(own, _)| *own == address) else {

@@ -135,7 +135,7 @@ impl Builder {
             Control::bind(self.settings, self.threads, sockets, (own, ports))?;
         let Commands {
             mut of_threads,
-            listening,
+            progress,
         } = commands;
         let first = of_threads.remove(0);
         // Each thread holds a sender until it ends, so that `ended` closes with the last of them.
@@ -158,12 +158,14 @@ impl Builder {
                 let worker = Rc::clone(&worker);
                 softclock::spawn_local(async move { obey(first, &worker).await })
             };
-            // The kernel's sockets listen already. Those of a stack are opened by the threads.
-            if stack.is_some() {
-                let _ = listening.recv().await;
+            match progress.opened.recv().await {
+                Ok(error) => Err(error),
+                Err(_) => {
+                    progress.decide();
+                    Ok((worker, obeying))
+                }
             }
-            (worker, obeying)
-        });
+        })?;
         Ok(Server {
             runtime,
             worker,

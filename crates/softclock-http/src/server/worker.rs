@@ -22,7 +22,7 @@ use crate::exchange::http1::Conversation;
 use crate::exchange::live::{Exchanges, Live, WorkerOptions};
 use crate::exchange::session::Session;
 use crate::net::carrier::{Carrier, Peer, Stream};
-use crate::net::listener::Listener;
+use crate::net::listener::{Bound, Listener};
 use crate::net::tls::Tls;
 use crate::observe::limit::Limit;
 use crate::observe::telemetry::UpstreamReport;
@@ -154,6 +154,13 @@ impl Worker {
         let live = self.exchanges.live();
         let forwarder = live.served.forwarder();
         forwarder.map_or_else(Vec::new, |forwarder| forwarder.reports().collect())
+    }
+
+    /// Opens a listener, which does not accept connections yet.
+    pub(crate) fn open(&self, bound: Bound) -> io::Result<Listener> {
+        let open = self.listeners.borrow();
+        let open: Vec<_> = open.iter().filter_map(Weak::upgrade).collect();
+        bound.listen(&open)
     }
 
     /// Starts to accept connections from `listener`.
@@ -296,16 +303,22 @@ pub(crate) struct ListenerId(usize);
 async fn accept_loop(worker: Rc<Worker>, listener: Rc<Listener>, closed: Receiver<Infallible>) {
     let mut closing = pin!(closed.recv());
     let mut next = async || {
-        poll_fn(|cx| match listener.poll_accept(cx) {
-            Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
-            Poll::Pending => closing.as_mut().poll(cx).map(|_| None),
+        poll_fn(|cx| {
+            // Before the listener is polled: on a stack both loops have one socket, which wakes only the task that was
+            // the last to poll it.
+            if closed.is_closed() && worker.has_successor(&listener) {
+                return Poll::Ready(None);
+            }
+            match listener.poll_accept(cx) {
+                Poll::Ready(accepted) => Poll::Ready(Some(accepted)),
+                Poll::Pending => closing.as_mut().poll(cx).map(|_| None),
+            }
         })
         .await
     };
     let mut left = QUEUE;
     let mut in_turn = 0;
     while left > 0
-        && !(closed.is_closed() && worker.has_successor(&listener))
         && let Some(accepted) = next().await
     {
         // Once closed, the loop accepts a bounded number, so that new clients cannot keep the listener open.
@@ -375,7 +388,7 @@ mod tests {
                     .pop()
                     .unwrap()
                     .pop();
-                let id = worker.listen(bound.unwrap().listen().unwrap());
+                let id = worker.listen(worker.open(bound.unwrap()).unwrap());
                 worker.unlisten(id);
             }
             let loops = || {

@@ -74,7 +74,8 @@ impl MetricsEndpoint {
         check_plain(addresses)?;
         check_distinct(addresses)?;
         let endpoints = Endpoints::default();
-        endpoints.prepare(addresses, &mut Binder::default(), socket_mode)?;
+        let new = endpoints.bind(addresses, &mut Binder::default(), socket_mode)?;
+        endpoints.replace(addresses, new);
         Ok(Self { endpoints })
     }
 
@@ -121,7 +122,7 @@ pub(crate) struct Endpoints {
     all: RefCell<Vec<Endpoint>>,
 }
 
-struct Endpoint {
+pub(crate) struct Endpoint {
     asked: ListenAddress,
     real: Vec<ListenAddress>,
     /// Bound sockets that are not accepting yet.
@@ -130,14 +131,14 @@ struct Endpoint {
 }
 
 impl Endpoints {
-    /// Binds new addresses and closes those that are no longer wanted. After an error nothing has changed.
-    pub(crate) fn prepare(
+    /// Binds the wanted addresses that it does not have.
+    pub(crate) fn bind(
         &self,
         wanted: &[ListenAddress],
         binder: &mut Binder,
         mode: u32,
-    ) -> Result<(), StartError> {
-        let mut all = self.all.borrow_mut();
+    ) -> Result<Vec<Endpoint>, StartError> {
+        let all = self.all.borrow();
         let mut new = Vec::new();
         for address in wanted {
             if all.iter().any(|own| own.asked == *address) {
@@ -156,10 +157,14 @@ impl Endpoints {
                 tasks: Vec::new(),
             });
         }
-        // All binds have succeeded, so the change cannot fail half-way.
+        Ok(new)
+    }
+
+    /// Adds new endpoints, and closes those that are not wanted any more.
+    pub(crate) fn replace(&self, wanted: &[ListenAddress], new: Vec<Endpoint>) {
+        let mut all = self.all.borrow_mut();
         all.retain(|own| wanted.contains(&own.asked));
-        all.append(&mut new);
-        Ok(())
+        all.extend(new);
     }
 
     /// Accepts connections on the listeners prepared before, in the current runtime. Starts all listeners that it can,
@@ -168,7 +173,7 @@ impl Endpoints {
         let mut result = Ok(());
         for endpoint in self.all.borrow_mut().iter_mut() {
             for bound in std::mem::take(&mut endpoint.bound) {
-                match bound.listen() {
+                match bound.listen(&[]) {
                     Ok(listener) => {
                         let task = accept_loop(listener, reporter.clone());
                         endpoint.tasks.push(softclock::spawn_local(task));
