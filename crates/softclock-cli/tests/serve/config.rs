@@ -436,3 +436,23 @@ fn listening(server: &Server) -> Vec<SocketAddr> {
     all.dedup();
     all
 }
+
+#[test]
+fn connections_to_removed_addresses_of_metrics_are_closed() {
+    let directory = directory(&[]);
+    let file = directory.path().join("softclock.toml");
+    let write = |more: &str| {
+        let site = directory.path().display();
+        let text = format!("directory = \"{site}\"\nlisten = \"127.0.0.1:0\"\n{more}");
+        fs::write(&file, text).unwrap();
+    };
+    write("metrics = \"127.0.0.1:0\"\n");
+    let server = start(&file, &["-v"]);
+    let mut scraper = Client::connect(server.metrics());
+    assert_eq!(scraper.get("/metrics").status, 200);
+    write("");
+    reload(&server, true);
+    // Ended from the server's side, without an answer.
+    scraper.try_send(b"GET /metrics HTTP/1.1\r\nHost: t\r\n\r\n");
+    assert!(matches!(scraper.read(&mut [0; 100]), Ok(0) | Err(_)));
+}

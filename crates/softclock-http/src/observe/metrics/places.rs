@@ -19,7 +19,7 @@ use crate::net::late_timer::LateTimer;
 use crate::net::socket::Socket;
 use crate::observe::limit::Limit;
 
-/// The connections of one endpoint.
+/// The connections of one endpoint, which end when this is dropped.
 #[derive(Default)]
 pub(super) struct Places {
     all: Vec<Taken>,
@@ -77,6 +77,12 @@ impl Places {
     /// Adds a connection that is served by `task`.
     pub(super) fn take(&mut self, visit: Rc<Visit>, task: JoinHandle<()>) {
         self.all.push(Taken { visit, task });
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        self.all.drain(..).for_each(|taken| taken.task.abort());
     }
 }
 
