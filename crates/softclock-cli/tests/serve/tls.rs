@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use softclock_testing::KilledOnDrop;
 use tempfile::TempDir;
 
+use crate::client::Client;
 use crate::config::free_port;
 use crate::own_stack;
 use crate::server::{Server, directory, metric, noise, softclock, until};
@@ -389,4 +390,43 @@ fn an_address_changes_to_tls_and_back() {
         }
         assert_eq!(server.connect().get("/f").text(), "x");
     }
+}
+
+#[test]
+fn clients_in_the_queue_of_a_removed_address_get_tls() {
+    softclock_testing::require!("openssl");
+    let directory = with_site(&[("site/f", b"x"), ("site/big", &noise(8_000_000))]);
+    let path = |name: &str| directory.path().join(name).display().to_string();
+    let file = directory.path().join("softclock.toml");
+    let (plain, secure) = (free_port(), free_port());
+    let write = |more: &str| {
+        let text = format!("directory = \"{}\"\n{more}\n", path("site"));
+        fs::write(&file, text).unwrap();
+    };
+    write(&format!(
+        "listen = [\"{plain}\", \"tls:{secure}\"]\ntls-cert = \"{}\"\ntls-key = \"{}\"",
+        path("cert.pem"),
+        path("key.pem")
+    ));
+    let mut command = softclock();
+    let command = command.args(["serve", "-v", "--max-connections", "1", "--config"]);
+    let server = Server::spawn(command.arg(&file));
+    let mut busy = Client::connect(plain);
+    busy.send(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+    assert_eq!(busy.head().status, 200);
+    let mut waiting = Session::open(secure, &[]);
+    waiting.send(b"HEAD /f HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n");
+    until("it waits", || {
+        let table = fs::read_to_string("/proc/thread-self/net/tcp").unwrap();
+        let port = format!(":{:04X} ", secure.port());
+        // The listener, and both ends of the connection.
+        table.matches(&port).count() >= 3
+    });
+    write(&format!("listen = \"{plain}\""));
+    server.signal(Signal::HUP);
+    server.until_logged(" reloaded");
+    drop(busy);
+    let mut answer = String::new();
+    waiting.output().read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }

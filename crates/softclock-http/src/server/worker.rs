@@ -168,7 +168,8 @@ impl Worker {
         let (open, closed) = async_channel::bounded(1);
         let listener = Rc::new(listener);
         self.add(&listener);
-        let task = softclock::spawn_local(accept_loop(Rc::clone(self), listener, closed));
+        let tls = self.exchanges.live().tls.clone();
+        let task = softclock::spawn_local(accept_loop(Rc::clone(self), listener, tls, closed));
         let mut accepting = self.accepting.borrow_mut();
         accepting.push(Some(Accepting { task, _open: open }));
         ListenerId(accepting.len() - 1)
@@ -243,12 +244,12 @@ impl Worker {
         permit
     }
 
-    /// Spawns the task of an accepted connection.
+    /// Spawns the task of an accepted connection. If it speaks TLS, `tls` has the certificate.
     fn start(
         self: &Rc<Self>,
         carrier: Carrier,
         peer: Peer,
-        tls: bool,
+        tls: Option<&Tls>,
         permit: ConnectionPermit,
         membership: Membership,
     ) {
@@ -265,16 +266,12 @@ impl Worker {
         };
         let live = self.exchanges.live();
         let options = &live.options.connection;
-        let session = Session::new(Rc::clone(&self.exchanges), peer, tls);
+        let session = Session::new(Rc::clone(&self.exchanges), peer, tls.is_some());
         session.set_permit(permit);
-        if !tls {
+        let Some(acceptor) = tls.map(Tls::acceptor) else {
             let stream = Stream::Plain(carrier);
             let conversation = Conversation::new(stream, session, options, Some(membership));
             softclock::spawn_local(conversation.run());
-            return;
-        }
-        // Never `None` here: settings with a TLS listener but no certificate are refused before they are applied.
-        let Some(acceptor) = live.tls.as_ref().map(Tls::acceptor) else {
             return;
         };
         let options = *options;
@@ -300,7 +297,15 @@ pub(crate) struct ListenerId(usize);
 ///
 /// At the limit of connections the loop accepts one more and holds it until there is room: only an accepted connection
 /// makes [`Members::admit`] ask idle ones to leave.
-async fn accept_loop(worker: Rc<Worker>, listener: Rc<Listener>, closed: Receiver<Infallible>) {
+///
+/// `tls` is the certificate at the beginning. It serves the clients that wait when a reload removes the certificate with
+/// the last address that speaks TLS.
+async fn accept_loop(
+    worker: Rc<Worker>,
+    listener: Rc<Listener>,
+    tls: Option<Tls>,
+    closed: Receiver<Infallible>,
+) {
     let mut closing = pin!(closed.recv());
     let mut next = async || {
         poll_fn(|cx| {
@@ -331,7 +336,10 @@ async fn accept_loop(worker: Rc<Worker>, listener: Rc<Listener>, closed: Receive
                     continue;
                 };
                 let membership = worker.members.admit().await;
-                worker.start(carrier, peer, listener.tls, permit, membership);
+                let live = worker.exchanges.live();
+                let tls = live.tls.as_ref().or(tls.as_ref());
+                let tls = tls.filter(|_| listener.tls);
+                worker.start(carrier, peer, tls, permit, membership);
                 // Connections in progress run between batches of new ones.
                 in_turn += 1;
                 if in_turn == ACCEPTED_A_TURN {
