@@ -399,7 +399,7 @@ impl Binder {
     }
 }
 
-/// Refuses addresses of which two have the same place.
+/// Refuses addresses of which two have the same sockets.
 pub(crate) fn check_distinct<'a>(
     addresses: impl IntoIterator<Item = &'a ListenAddress, IntoIter: Clone>,
 ) -> Result<(), StartError> {
@@ -407,11 +407,25 @@ pub(crate) fn check_distinct<'a>(
     while let Some(address) = rest.next() {
         // Port 0 asks for any free port, so that each such address gets another one.
         let is_free = matches!(&address.place, Place::One(one) if one.port() == 0);
-        if !is_free && rest.clone().any(|other| other.place == address.place) {
+        if !is_free
+            && rest
+                .clone()
+                .any(|other| overlaps(&other.place, &address.place))
+        {
             return Err(StartError::Repeated(address.clone()));
         }
     }
     Ok(())
+}
+
+/// Whether both places may have the same sockets. `systemd` stands for all that were passed, whatever their names.
+fn overlaps(one: &Place, other: &Place) -> bool {
+    match (one, other) {
+        (Place::Systemd(None), Place::Systemd(_)) | (Place::Systemd(_), Place::Systemd(None)) => {
+            true
+        }
+        _ => one == other,
+    }
 }
 
 fn inherited(inherited: Inherited) -> (String, Share) {

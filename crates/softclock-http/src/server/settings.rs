@@ -142,6 +142,11 @@ mod tests {
             Err(StartError::Repeated(_))
         ));
         assert!(matches!(
+            with(&["systemd", "systemd:web"], &[]),
+            Err(StartError::Repeated(_))
+        ));
+        assert_eq!(with(&["systemd:web", "systemd:api"], &[]).unwrap(), 2);
+        assert!(matches!(
             with(&["tls::1"], &[]),
             Err(StartError::NoCertificate(_))
         ));
