@@ -16,9 +16,9 @@ use super::TlsError;
 /// Whether the dates of a chain's certificates let clients accept it at a certain time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// All certificates are valid now and for the next two weeks.
+    /// All certificates are valid now and for the next two weeks, or a third of their lives if that is shorter.
     Valid,
-    /// All certificates are valid, but one of them expires within two weeks.
+    /// All certificates are valid, but one of them expires within that time.
     ExpiresSoon(TlsError),
     /// A certificate has expired or is not valid yet, so clients refuse the chain.
     Invalid(TlsError),
@@ -53,7 +53,8 @@ fn of_certificate(certificate: &CertificateDer<'_>, name: &str, now: SystemTime)
         let text = format!("{name} expired on {}", date(end));
         return Validity::Invalid(TlsError(format!("{text}: clients refuse it")));
     }
-    if end < now + SOON {
+    let life = end.duration_since(begin).unwrap_or_default();
+    if end < now + SOON.min(life / 3) {
         let text = format!("{name} expires on {}: renew it", date(end));
         return Validity::ExpiresSoon(TlsError(text));
     }
@@ -84,7 +85,8 @@ fn dates(certificate: &CertificateDer<'_>) -> Option<(SystemTime, SystemTime)> {
     Some((system(begin)?, system(not_after.as_secs())?))
 }
 
-/// Automatic renewal happens weeks before the end, so a certificate this close to it was not renewed.
+/// Automatic renewal happens weeks before the end, so a certificate this close to it was not renewed. Those that live
+/// for days are renewed before the last third of their lives.
 const SOON: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 
 #[cfg(test)]
@@ -92,9 +94,15 @@ mod tests {
     use super::*;
 
     fn certificate(begin: i32, end: i32) -> CertificateDer<'static> {
+        certificate_between((begin, 2, 3), (end, 2, 3))
+    }
+
+    /// Dates are years, months and days.
+    fn certificate_between(begin: (i32, u8, u8), end: (i32, u8, u8)) -> CertificateDer<'static> {
+        let date = |(year, month, day)| rcgen::date_time_ymd(year, month, day);
         let mut parameters = rcgen::CertificateParams::new(vec!["one.test".into()]).unwrap();
-        parameters.not_before = rcgen::date_time_ymd(begin, 2, 3);
-        parameters.not_after = rcgen::date_time_ymd(end, 2, 3);
+        parameters.not_before = date(begin);
+        parameters.not_after = date(end);
         let key = rcgen::KeyPair::generate().unwrap();
         parameters.self_signed(&key).unwrap().into()
     }
@@ -122,6 +130,18 @@ mod tests {
         }
         assert!(matches!(at(end - day), Validity::ExpiresSoon(_)));
         assert!(matches!(at(begin), Validity::Invalid(_)));
+    }
+
+    #[test]
+    fn short_lives_end_soon_in_their_last_third() {
+        let chain = [certificate_between((2030, 1, 1), (2030, 1, 7))];
+        let (begin, _) = dates(&chain[0]).unwrap();
+        let day = Duration::from_secs(24 * 60 * 60);
+        let at = |days| of_chain(&chain, Path::new("c.pem"), begin + days * day);
+        assert_eq!(at(1), Validity::Valid);
+        assert_eq!(at(4), Validity::Valid);
+        assert!(matches!(at(5), Validity::ExpiresSoon(_)));
+        assert!(matches!(at(7), Validity::Invalid(_)));
     }
 
     #[test]
