@@ -14,13 +14,15 @@ use std::io;
 use std::mem;
 use std::process;
 use std::rc::Rc;
+use std::thread;
 use std::time::Duration;
 
 use futures_lite::future::{or, pending};
 use softclock::net::Inherited;
 use softclock::output::Output;
 use softclock::signal::{Signal, Signals};
-use softclock_http::{Server, StartError};
+use softclock::{JoinHandle, Runtime};
+use softclock_http::{Server, Settings, StartError};
 use softclock_linux::handover::Handover;
 use softclock_linux::priority::Priority;
 
@@ -102,7 +104,11 @@ fn serve(
         Some(handover) => mem::take(&mut handover.sockets),
         None => Vec::new(),
     };
-    let server = start(&program, left)?;
+    let Some(settings) = settings_unless_ended(&program)? else {
+        tracing::info!("ended before the start");
+        return Ok(());
+    };
+    let server = start(&program, settings, left)?;
     let options = program.server();
     let threads = options.threads;
     tracing::info!(threads, events = %server.mechanism(), "serving");
@@ -127,11 +133,41 @@ fn serve(
     Ok(())
 }
 
-/// Listens on the addresses of the options. Uses sockets of `left`, from the process that this one replaces, where the
+/// Makes the settings of the options. That reads files and resolves names, which can take any time: a signal that ends
+/// servers ends it, and then there are none.
+fn settings_unless_ended(program: &Program) -> Result<Option<Settings>, StartError> {
+    // The other signals wait until the server runs.
+    let ending = Signals::block(&[Signal::Terminate, Signal::Interrupt]);
+    let ending = ending.map_err(StartError::Runtime)?;
+    let runtime = Runtime::new().map_err(StartError::Runtime)?;
+    let program = program.clone();
+    let (sender, made) = async_channel::bounded(1);
+    // Not a helper of the runtime, as those stay for a while.
+    let make = move || {
+        let _ = sender.try_send(settings::make(&program, None));
+    };
+    let thread = thread::Builder::new().name("softclock-start".into());
+    thread.spawn(make).map_err(StartError::Runtime)?;
+    let made = async {
+        let panicked = |_| StartError::Runtime(io::Error::other("a thread panicked"));
+        made.recv().await.map_err(panicked)?.map(Some)
+    };
+    let ended = async {
+        wait(&ending).await;
+        Ok(None)
+    };
+    runtime.block_on(or(made, ended))
+}
+
+/// Listens on the addresses of the settings. Uses sockets of `left`, from the process that this one replaces, where the
 /// addresses match.
-fn start(program: &Program, left: Vec<Inherited>) -> Result<Server, StartError> {
+fn start(
+    program: &Program,
+    settings: Settings,
+    left: Vec<Inherited>,
+) -> Result<Server, StartError> {
     let options = program.server();
-    let server = Server::with(settings::make(program, None)?)
+    let server = Server::with(settings)
         .threads(options.threads.into())
         .spin_cap(options.spin_cap)
         .busy_poll(options.busy_poll());
@@ -175,33 +211,7 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
     }
     supervisor.watch_certificate();
     let mut replacement = None;
-    let is_replaced = loop {
-        match next(&signals, &mut replacement).await {
-            SupervisorEvent::Signal(Signal::User1) => supervisor.reopen_log(),
-            SupervisorEvent::Signal(Signal::Hangup) if !supervisor.has_lost_terminal() => {
-                // The new process has been given the listeners of the current settings, which a reload could change.
-                if replacement.is_some() {
-                    tracing::warn!("not reloaded: a new process is starting");
-                } else {
-                    supervisor.reload().await;
-                }
-            }
-            SupervisorEvent::Signal(Signal::User2) if replacement.is_some() => {
-                tracing::warn!("a new process is already starting");
-            }
-            SupervisorEvent::Signal(Signal::User2) => replacement = supervisor.start_replacement(),
-            // Those that end the process: of the others, the supervisor waits for none.
-            SupervisorEvent::Signal(_) => break false,
-            SupervisorEvent::Replaced(Ok(pid)) => {
-                supervisor.hand_over(pid).await;
-                break true;
-            }
-            SupervisorEvent::Replaced(Err(reason)) => {
-                tracing::error!("not replaced, this process continues: {reason}");
-                replacement = None;
-            }
-        }
-    };
+    let is_replaced = act(&supervisor, &signals, &mut replacement).await;
     if !is_replaced {
         replacement.into_iter().for_each(Replacement::end);
         notify(State::Stopping);
@@ -215,14 +225,76 @@ async fn supervise(supervisor: Rc<Supervisor>, signals: Signals) {
     });
 }
 
+/// Acts on signals until one ends the server, or a new process replaces it; returns whether one does.
+async fn act(
+    supervisor: &Rc<Supervisor>,
+    signals: &Signals,
+    replacement: &mut Option<Replacement>,
+) -> bool {
+    let mut reload = None::<JoinHandle<()>>;
+    // Signals that wait for the end of a reload, each once.
+    let mut waiting = Vec::new();
+    let is_replaced = loop {
+        let event = match reload.is_none() && !waiting.is_empty() {
+            true => SupervisorEvent::Signal(waiting.remove(0)),
+            false => next(signals, replacement, &mut reload).await,
+        };
+        match event {
+            SupervisorEvent::Signal(Signal::User1) => supervisor.reopen_log(),
+            SupervisorEvent::Signal(Signal::Hangup) if supervisor.has_lost_terminal() => {
+                break false;
+            }
+            SupervisorEvent::Signal(signal @ (Signal::Hangup | Signal::User2))
+                if reload.is_some() =>
+            {
+                if !waiting.contains(&signal) {
+                    waiting.push(signal);
+                }
+            }
+            // The new process has been given the listeners of the current settings, which a reload could change.
+            SupervisorEvent::Signal(Signal::Hangup) if replacement.is_some() => {
+                tracing::warn!("not reloaded: a new process is starting");
+            }
+            // In a task, as it may wait for a disk or for a server of names, and signals must not.
+            SupervisorEvent::Signal(Signal::Hangup) => {
+                let supervisor = Rc::clone(supervisor);
+                let reloading = async move { supervisor.reload().await };
+                reload = Some(softclock::spawn_local(reloading));
+            }
+            SupervisorEvent::Reloaded => reload = None,
+            SupervisorEvent::Signal(Signal::User2) if replacement.is_some() => {
+                tracing::warn!("a new process is already starting");
+            }
+            SupervisorEvent::Signal(Signal::User2) => *replacement = supervisor.start_replacement(),
+            // Those that end the process: of the others, the supervisor waits for none.
+            SupervisorEvent::Signal(_) => break false,
+            SupervisorEvent::Replaced(Ok(pid)) => {
+                supervisor.hand_over(pid).await;
+                break true;
+            }
+            SupervisorEvent::Replaced(Err(reason)) => {
+                tracing::error!("not replaced, this process continues: {reason}");
+                *replacement = None;
+            }
+        }
+    };
+    reload.into_iter().for_each(|reload| reload.abort());
+    is_replaced
+}
+
 /// The events that a server's supervisor waits for.
 enum SupervisorEvent {
     Signal(Signal),
+    Reloaded,
     /// The new process is ready, with its process ID; or the reason why it failed.
     Replaced(Result<u32, String>),
 }
 
-async fn next(signals: &Signals, replacement: &mut Option<Replacement>) -> SupervisorEvent {
+async fn next(
+    signals: &Signals,
+    replacement: &mut Option<Replacement>,
+    reload: &mut Option<JoinHandle<()>>,
+) -> SupervisorEvent {
     let replaced = async {
         match replacement {
             Some(replacement) => SupervisorEvent::Replaced(replacement.ready().await),
@@ -230,10 +302,17 @@ async fn next(signals: &Signals, replacement: &mut Option<Replacement>) -> Super
             None => pending().await,
         }
     };
-    or(replaced, async {
-        SupervisorEvent::Signal(wait(signals).await)
-    })
-    .await
+    let reloaded = async {
+        match reload {
+            Some(reload) => {
+                reload.await;
+                SupervisorEvent::Reloaded
+            }
+            None => pending().await,
+        }
+    };
+    let signal = async { SupervisorEvent::Signal(wait(signals).await) };
+    or(replaced, or(reloaded, signal)).await
 }
 
 async fn wait(signals: &Signals) -> Signal {

@@ -1,9 +1,11 @@
 //! Effects of a reload on upstreams; the proxy's end and replacement.
 
 use std::fs;
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use rustix::process::Signal;
+use softclock_testing::lab::Namespace;
 
 use crate::client::Client;
 use crate::server::{Server, directory, softclock, until};
@@ -149,4 +151,44 @@ fn a_new_process_takes_over_while_a_response_comes() {
     assert_eq!(proxy.wait().code(), Some(0));
     let mut after = Client::connect(proxy.address());
     assert_eq!(after.ask("GET", "/", &[]).text(), "slow");
+}
+
+/// The resolver of names never answers.
+#[test]
+fn a_signal_ends_a_reload_that_waits_for_a_name() {
+    let namespace = match Namespace::new() {
+        Ok(namespace) => namespace,
+        Err(reason) => softclock_testing::skip!("{reason}"),
+    };
+    let directory = directory(&[]);
+    let path = |name: &str| directory.path().join(name);
+    namespace.batch("ip", "link set lo up\n").unwrap();
+    let text = "nameserver 127.0.0.1\noptions timeout:30\n";
+    fs::write(path("resolv.conf"), text).unwrap();
+    let mount = format!(
+        "mount --bind {} /etc/resolv.conf",
+        path("resolv.conf").display()
+    );
+    namespace.run(&mount).unwrap();
+    let resolver = namespace.inside(|| UdpSocket::bind("127.0.0.1:53"));
+    let resolver = resolver.unwrap().unwrap();
+    let patience = Some(Duration::from_secs(10));
+    resolver.set_read_timeout(patience).unwrap();
+    let write = |upstream: &str| {
+        let text = format!("upstream = \"http://{upstream}\"\nlisten = \"127.0.0.1:0\"\n");
+        fs::write(path("proxy.toml"), text).unwrap();
+    };
+    for signal in [Signal::TERM, Signal::INT] {
+        write("127.0.0.1:1");
+        let mut command = namespace.command(env!("CARGO_BIN_EXE_softclock"));
+        command.args(["proxy", "-v", "--config"]);
+        let mut proxy = Server::spawn(command.arg(path("proxy.toml")));
+        write("upstream.test");
+        for _ in 0..3 {
+            proxy.signal(Signal::HUP);
+        }
+        resolver.recv(&mut [0; 512]).expect("a query");
+        proxy.signal(signal);
+        assert_eq!(proxy.wait().code(), Some(0));
+    }
 }

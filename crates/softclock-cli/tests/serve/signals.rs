@@ -1,11 +1,14 @@
 //! Signals in rapid sequences.
 
+use std::process::Command;
 use std::thread::sleep;
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Pid, Signal, kill_process};
+use softclock_testing::KilledOnDrop;
 
-use crate::server::{Server, directory};
+use crate::server::{Server, directory, softclock, until};
 
 #[test]
 fn many_reloads_at_once_drop_no_connection() {
@@ -61,5 +64,34 @@ fn stopped_and_continued_it_goes_on() {
         sleep(Duration::from_millis(5));
         server.signal(Signal::CONT);
         assert_eq!(client.response("GET").text(), "file");
+    }
+}
+
+/// The start waits for the key, a pipe without contents.
+#[test]
+fn a_signal_ends_the_start() {
+    let directory = directory(&[]);
+    let pipe = directory.path().join("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut command = softclock();
+        command.args(["serve", "--listen", "tls:127.0.0.1:0"]);
+        command.arg("--tls-cert").arg(&pipe);
+        command.arg("--tls-key").arg(&pipe);
+        let mut server = KilledOnDrop::new(command.spawn().unwrap());
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let mut writer = None;
+        until("it reads", || {
+            writer = open(&pipe, flags, Mode::empty()).ok();
+            writer.is_some()
+        });
+        kill_process(Pid::from_child(&server), signal).unwrap();
+        let mut status = None;
+        until("its end", || {
+            status = server.try_wait().unwrap();
+            status.is_some()
+        });
+        assert_eq!(status.unwrap().code(), Some(0));
     }
 }
