@@ -172,3 +172,35 @@ fn the_service_manager_is_notified() {
     assert_eq!(next(), "STOPPING=1");
     assert_eq!(server.wait().code(), Some(0));
 }
+
+/// Starts a server that listens at `listen`, with a configuration file that the returned closure writes.
+fn configured(directory: &Path, listen: &str) -> (Server, impl Fn(&str)) {
+    let file = directory.join("softclock.toml");
+    let site = directory.join("site").display().to_string();
+    let path = file.clone();
+    let write = move |listen: &str| {
+        let text = format!("directory = \"{site}\"\nlisten = {listen}\n");
+        fs::write(&path, text).unwrap();
+    };
+    write(listen);
+    let server = Server::spawn(softclock().args(["serve", "-v", "--config"]).arg(&file));
+    (server, write)
+}
+
+#[test]
+fn reloads_and_new_processes_change_the_mode_of_sockets() {
+    let directory = directory(&[("site/f", b"x")]);
+    let path = directory.path().join("socket");
+    let listen = format!("[\"127.0.0.1:0\", \"unix:{}\"]", path.display());
+    let (server, write) = configured(directory.path(), &listen);
+    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o660);
+    write(&format!("{listen}\nsocket-mode = \"606\""));
+    server.signal(Signal::HUP);
+    server.until_logged("changed: operation");
+    assert_eq!(mode(), 0o606);
+    write(&format!("{listen}\nsocket-mode = \"640\""));
+    let _successor = replace(&server);
+    until("the new mode", || mode() == 0o640);
+    assert!(ask(&path, "/f").ends_with(b"x"));
+}

@@ -319,13 +319,29 @@ impl Binder {
         }
     }
 
-    /// Completes the hand-over when the previous process is about to end: takes over the files of its Unix sockets, and
-    /// closes its sockets at places that were not bound again.
-    pub(crate) fn settle(&mut self) {
+    /// Sets the permissions of the files of its Unix sockets.
+    pub(crate) fn set_mode(&self, mode: u32) -> Result<(), StartError> {
+        for (place, share) in self.open() {
+            let set = share.with(|open| {
+                open.path
+                    .as_ref()
+                    .map_or(Ok(()), |path| path.set_mode(mode))
+            });
+            set.map_err(|error| StartError::Listen(ListenAddress::plain(place), error))?;
+        }
+        Ok(())
+    }
+
+    /// Completes the hand-over when the previous process is about to end: takes over the files of its Unix sockets, with
+    /// the permissions `mode`, and closes its sockets at places that were not bound again.
+    pub(crate) fn settle(&mut self, mode: u32) {
         for left in self.left.drain(..) {
             if let Place::Unix(path) = &left.place {
                 left.share.set_path(SocketPath::new(path).ok());
             }
+        }
+        if let Err(error) = self.set_mode(mode) {
+            tracing::warn!("the socket keeps its permissions: {error}");
         }
     }
 

@@ -203,6 +203,10 @@ impl Control {
         };
         let _ = softclock::timeout(ANSWER_TIME, all_opened).await;
         opened?;
+        let mode = prepared.settings.socket_mode;
+        if mode != self.shared.settings.borrow().socket_mode {
+            self.shared.binder.borrow().set_mode(mode)?;
+        }
         self.record(prepared);
         progress.decide();
         let _ = softclock::timeout(ANSWER_TIME, progress.made.recv()).await;
@@ -239,7 +243,8 @@ impl Control {
     /// are removed when this server ends, and at once if the settings do not name them. Call it when the process that
     /// left the sockets is about to end.
     pub fn settle(&self) {
-        self.shared.binder.borrow_mut().settle();
+        let mode = self.shared.settings.borrow().socket_mode;
+        self.shared.binder.borrow_mut().settle(mode);
     }
 
     /// Returns a copy of the current settings.

@@ -4,11 +4,11 @@
 //! thread is at its limit of connections. If a reload adds the address again meanwhile, the new listener gets a share
 //! of the same socket: a new socket could not be bound beside it, and clients in the queue would be reset.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io;
 use std::net::TcpListener as StdTcp;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener as StdUnix;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -159,6 +159,14 @@ impl SocketPath {
     /// Keeps the file when the socket closes.
     pub(super) fn leave(self) {
         std::mem::forget(self);
+    }
+
+    /// Sets the permissions of the file, unless the path leads to another file.
+    pub(super) fn set_mode(&self, mode: u32) -> io::Result<()> {
+        if self.is_own() {
+            fs::set_permissions(&self.path, Permissions::from_mode(mode))?;
+        }
+        Ok(())
     }
 
     /// Returns whether the path still leads to this socket.

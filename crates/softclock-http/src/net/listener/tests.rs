@@ -61,7 +61,7 @@ fn what_is_not_named_any_more_is_closed() {
     let mut new = Binder::taking_over(passed(&old));
     drop(kept);
     assert!(StdTcp::bind(address).is_err());
-    new.settle();
+    new.settle(0o600);
     StdTcp::bind(address).unwrap();
 }
 
@@ -88,7 +88,7 @@ fn the_file_of_a_socket_belongs_to_one_process() {
     drop((bound, old));
     assert_eq!(exist(), [true, true]);
     UnixStream::connect(path("a")).unwrap();
-    new.settle();
+    new.settle(0o600);
     assert_eq!(exist(), [true, false]);
     drop((taken, new));
     assert_eq!(exist(), [false, false]);
