@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use rustix::process::Signal;
+use softclock_linux::socket::unix;
 
 use crate::server::{Server, directory, noise, softclock, until};
 use crate::successor::replace;
@@ -203,4 +204,22 @@ fn reloads_and_new_processes_change_the_mode_of_sockets() {
     let _successor = replace(&server);
     until("the new mode", || mode() == 0o640);
     assert!(ask(&path, "/f").ends_with(b"x"));
+}
+
+/// The server at the path accepts nothing, and its queue is full.
+#[test]
+fn a_reload_does_not_wait_for_the_server_at_a_path() {
+    let directory = directory(&[("site/f", b"x")]);
+    let path = directory.path().join("socket");
+    let _hung = unix::listen(&path, 0o600, 0).unwrap();
+    let mut clients = Vec::new();
+    while let Ok(client) = unix::connect(&path) {
+        clients.push(client);
+    }
+    let (server, write) = configured(directory.path(), "\"127.0.0.1:0\"");
+    write(&format!("[\"127.0.0.1:0\", \"unix:{}\"]", path.display()));
+    server.signal(Signal::HUP);
+    server.until_logged("another server uses the path");
+    assert_eq!(server.connect().get("/f").text(), "x");
+    assert!(path.exists());
 }

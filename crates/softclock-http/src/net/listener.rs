@@ -15,7 +15,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use softclock::net::{
-    Family, Inherited, ListenOptions, TcpListener, UnixListener, bind_tcp, bind_unix,
+    Family, Inherited, ListenOptions, TcpListener, UnixListener, bind_tcp, bind_unix, probe_unix,
     take_inherited,
 };
 
@@ -529,10 +529,8 @@ fn bind_path(path: &Path, mode: u32) -> io::Result<Share> {
 /// Removes a socket file whose server is gone. Leaves any other file, on which the bind that follows fails.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket());
-    let refused = || {
-        let probe = std::os::unix::net::UnixStream::connect(path);
-        probe.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-    };
+    let refused =
+        || probe_unix(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused);
     if is_socket && refused() {
         tracing::info!(path = %path.display(), "removed a stale socket");
         fs::remove_file(path)?;

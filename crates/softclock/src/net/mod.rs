@@ -63,4 +63,4 @@ pub use softclock_linux::socket::udp::{
 pub use stack::KeepAlive;
 pub use stream::TcpStream;
 pub use udp::UdpSocket;
-pub use unix::{UnixDatagram, UnixListener, UnixStream, bind_unix};
+pub use unix::{UnixDatagram, UnixListener, UnixStream, bind_unix, probe_unix};

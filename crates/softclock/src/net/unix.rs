@@ -122,6 +122,15 @@ pub fn bind_unix(path: &Path, mode: u32) -> io::Result<std_unix::UnixListener> {
     Ok(socket::unix::listen(path, mode, BACKLOG)?.into())
 }
 
+/// Connects to the socket at `path`, and closes the connection. Waits for nothing, and needs no runtime. Finds out
+/// whether a server still has the socket that a file stands for.
+///
+/// # Errors
+/// As for [`UnixStream::connect`]: [`io::ErrorKind::ConnectionRefused`] if no server has it.
+pub fn probe_unix(path: &Path) -> io::Result<()> {
+    socket::unix::connect(path).map(drop)
+}
+
 /// A connection over a Unix socket. Its methods take `&self`, so that one task may read while another writes.
 pub struct UnixStream {
     socket: Kernel,
