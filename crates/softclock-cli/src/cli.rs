@@ -144,7 +144,7 @@ fn given(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatche
         Ok(given) => return Ok(given),
         Err(error) => error,
     };
-    if error.kind() == ErrorKind::MissingRequiredArgument && lacks_flags_only(&error) {
+    if error.kind() == ErrorKind::MissingRequiredArgument && lacks_settings_only(&error) {
         let lenient = definition.clone().ignore_errors(true);
         if let Ok(given) = lenient.try_get_matches_from(arguments)
             && let Some((_, of_command)) = given.subcommand()
@@ -156,10 +156,13 @@ fn given(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatche
     Err(shown(error, arguments))
 }
 
-/// Whether all that is missing are flags. Operands are not taken from a file.
-fn lacks_flags_only(error: &clap::Error) -> bool {
+/// Whether all that is missing are flags, or the directory. Other operands are not taken from a file.
+fn lacks_settings_only(error: &clap::Error) -> bool {
+    // A choice of flags is in angle brackets.
+    let is_setting =
+        |name: &String| name.starts_with("--") || name.starts_with("<--") || name == "<DIR>";
     let missing = error.get(ContextKind::InvalidArg);
-    matches!(missing, Some(ContextValue::Strings(names)) if names.iter().all(|name| name.starts_with("--")))
+    matches!(missing, Some(ContextValue::Strings(names)) if names.iter().all(is_setting))
 }
 
 fn matches(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatches, Shown> {

@@ -24,7 +24,7 @@ pub(crate) struct ContentOptions {
     pub(crate) cache_revalidate: Duration,
 
     /// List directories that have no index file
-    #[arg(long)]
+    #[arg(long, requires = "directory")]
     pub(crate) listing: bool,
 
     /// File below DIR to send with errors of a status, such as 404=/errors/404.html; repeatable. Malformed requests get
@@ -86,6 +86,10 @@ mod tests {
     struct Only {
         #[command(flatten)]
         content: ContentOptions,
+
+        /// Some options need it.
+        #[arg(id = "directory")]
+        _directory: Option<String>,
     }
 
     fn parse(arguments: &[&str]) -> Result<ContentOptions, String> {
@@ -115,6 +119,7 @@ mod tests {
             "--listing",
             "--error-page=404=/e.html",
             "--header=*=X: a=b: c",
+            "/srv",
         ]);
         let options = options.unwrap();
         assert_eq!((options.precompressed, options.cache), (false, 512 << 10));

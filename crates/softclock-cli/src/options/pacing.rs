@@ -1,6 +1,6 @@
 //! The options that pace responses.
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use softclock::Rate;
 use softclock_core::units::parse_size;
 use softclock_http::Pace;
@@ -8,6 +8,7 @@ use softclock_http::Pace;
 /// Options that pace the responses of one server.
 #[derive(Args, Clone, PartialEq, Debug)]
 #[command(next_help_heading = "Pacing")]
+#[command(group = ArgGroup::new("paced").args(["pace", "pace_total"]).multiple(true))]
 pub(crate) struct PacingOptions {
     /// Send to each connection at this rate, in pieces clocked by soft timers, such as 50mbit
     ///
@@ -26,7 +27,7 @@ pub(crate) struct PacingOptions {
     /// Bytes to send for each soft timer, 512 to 64kb [default: a segment, more if the server cannot send so often]
     ///
     /// Sizes are written as for tc: 4kb, 2896 (bytes). A larger size costs the server less, but makes longer bursts.
-    #[arg(long, value_name = "SIZE", value_parser = quantum)]
+    #[arg(long, value_name = "SIZE", value_parser = quantum, requires = "paced")]
     pub(crate) pace_quantum: Option<usize>,
 
     /// Send to all TCP connections together at this rate; each thread gets an equal share

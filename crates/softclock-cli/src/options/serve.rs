@@ -16,7 +16,7 @@ pub(crate) struct ServeOptions {
     pub(crate) directory: Option<PathBuf>,
 
     /// File to send for a request of its directory
-    #[arg(long, value_name = "NAME", default_value = softclock_http::DEFAULT_INDEX, value_parser = file_name)]
+    #[arg(long, value_name = "NAME", default_value = softclock_http::DEFAULT_INDEX, value_parser = file_name, requires = "directory")]
     pub(crate) index: String,
 
     #[command(flatten)]

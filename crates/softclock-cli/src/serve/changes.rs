@@ -76,8 +76,8 @@ mod tests {
             (
                 "serve",
                 "--pace=1mbit --metrics=:9",
-                "--listing",
-                "changed: content, pacing, operation",
+                "/srv --listing",
+                "changed: directory, content, pacing, operation",
             ),
             (
                 "proxy",

@@ -85,3 +85,35 @@ fn a_certificate_and_an_address_with_tls_need_each_other() {
     let advice = ["listen on tls::2: TLS needs a certificate", "--tls-cert"];
     refused(&both, Some(&site), &advice);
 }
+
+#[test]
+fn settings_without_effect_are_refused() {
+    let directory = directory(&[("site/a", b"a")]);
+    let site = directory.path().join("site");
+    for (options, site, part) in [
+        (&["--pace-quantum", "4kb"][..], Some(&*site), "--pace"),
+        (&["--index", "start.htm"], None, "<DIR>"),
+        (&["--listing"], None, "<DIR>"),
+    ] {
+        let (code, line) = check(options, site);
+        assert_eq!((code, line.lines().count()), (Some(2), 1), "{line}");
+        assert!(line.contains(part), "{line}");
+    }
+    for rate in ["--pace", "--pace-total"] {
+        let options = [rate, "1mbit", "--pace-quantum", "4kb"];
+        assert_eq!(check(&options, None), (Some(0), String::new()));
+    }
+    let options = ["--index", "start.htm", "--listing"];
+    assert_eq!(check(&options, Some(&site)), (Some(0), String::new()));
+
+    // Each needs a setting of the file.
+    let file = directory.path().join("softclock.toml");
+    let text = format!(
+        "listen = \":1\"\ndirectory = \"{}\"\npace-total = \"1mbit\"\n",
+        site.display()
+    );
+    fs::write(&file, text).unwrap();
+    let config = file.display().to_string();
+    let options = ["--config", &config, "--pace-quantum", "4kb", "--listing"];
+    assert_eq!(check(&options, None), (Some(0), String::new()));
+}
