@@ -120,7 +120,7 @@ pub(crate) fn parse_reading(
 ) -> Result<Command, Shown> {
     let mut arguments: Vec<_> = arguments.into_iter().collect();
     let definition = definition();
-    let given = given(&definition, &arguments)?;
+    let (given, lacking) = given(&definition, &arguments)?;
     if let Some((name, given)) = given.subcommand()
         && let Ok(Some(file)) = given.try_get_one::<PathBuf>("config")
         && let Some(command) = definition.find_subcommand(name)
@@ -128,9 +128,18 @@ pub(crate) fn parse_reading(
         let more = config::arguments(file, kind, command, given).map_err(Shown::BadFile)?;
         // The file's settings become arguments before those of the user, so that one parser checks both.
         arguments.splice(2..2, more);
-        let all = matches(&definition, &arguments)?;
-        return Ok(Cli::from_arg_matches(&all)
-            .map_err(|error| shown(error, &arguments))?
+        let all = definition.clone().try_get_matches_from(&arguments);
+        let all = all.and_then(|all| Cli::from_arg_matches(&all));
+        return Ok(all
+            .map_err(|error| match error.kind() {
+                // The file lacks what the command line needs.
+                ErrorKind::MissingRequiredArgument
+                    if missing(&error).iter().all(|name| lacking.contains(name)) =>
+                {
+                    shown(error, &arguments)
+                }
+                _ => Shown::BadFile(format!("{}: {}", file.display(), mistake(&error))),
+            })?
             .command);
     }
     Ok(Cli::from_arg_matches(&given)
@@ -138,10 +147,14 @@ pub(crate) fn parse_reading(
         .command)
 }
 
-/// Parses the command line alone. Options that it lacks may be in the configuration file, if it names one.
-fn given(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatches, Shown> {
+/// Parses the command line alone. Also returns the options that it lacks, which may be in the configuration file, if it
+/// names one.
+fn given(
+    definition: &clap::Command,
+    arguments: &[OsString],
+) -> Result<(ArgMatches, Vec<String>), Shown> {
     let error = match definition.clone().try_get_matches_from(arguments) {
-        Ok(given) => return Ok(given),
+        Ok(given) => return Ok((given, Vec::new())),
         Err(error) => error,
     };
     if error.kind() == ErrorKind::MissingRequiredArgument && lacks_settings_only(&error) {
@@ -150,7 +163,7 @@ fn given(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatche
             && let Some((_, of_command)) = given.subcommand()
             && let Ok(Some(_)) = of_command.try_get_one::<PathBuf>("config")
         {
-            return Ok(given);
+            return Ok((given, missing(&error).to_vec()));
         }
     }
     Err(shown(error, arguments))
@@ -161,13 +174,16 @@ fn lacks_settings_only(error: &clap::Error) -> bool {
     // A choice of flags is in angle brackets.
     let is_setting =
         |name: &String| name.starts_with("--") || name.starts_with("<--") || name == "<DIR>";
-    let missing = error.get(ContextKind::InvalidArg);
-    matches!(missing, Some(ContextValue::Strings(names)) if names.iter().all(is_setting))
+    let missing = missing(error);
+    !missing.is_empty() && missing.iter().all(is_setting)
 }
 
-fn matches(definition: &clap::Command, arguments: &[OsString]) -> Result<ArgMatches, Shown> {
-    let matches = definition.clone().try_get_matches_from(arguments);
-    matches.map_err(|error| shown(error, arguments))
+/// The names of the arguments that are missing.
+fn missing(error: &clap::Error) -> &[String] {
+    match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(names)) => names,
+        _ => &[],
+    }
 }
 
 fn shown(error: clap::Error, arguments: &[OsString]) -> Shown {

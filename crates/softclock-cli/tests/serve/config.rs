@@ -92,6 +92,14 @@ fn mistakes_are_told_with_file_and_line() {
             "listen = \":1\"",
             format!("{name}: no directory to serve; write directory = "),
         ),
+        (
+            "listen = \":1\"\ndirectory = \"/\"\ntls-cert = \"c\"",
+            format!("{name}: the following required arguments were not provided: --tls-key"),
+        ),
+        (
+            "listen = \":1\"\ndirectory = \"/\"\nquiet = true\nverbose = 1",
+            format!("{name}: "),
+        ),
     ] {
         fs::write(&file, text).unwrap();
         let bad = check(&file);
@@ -101,6 +109,28 @@ fn mistakes_are_told_with_file_and_line() {
             told.contains(&expected) && told.lines().count() == 1,
             "{told}"
         );
+    }
+}
+
+/// The upstream may be on the command line, or in the file.
+#[test]
+fn a_certificate_without_a_key_is_a_mistake_of_its_place() {
+    let directory = directory(&[]);
+    let file = directory.path().join("proxy.toml");
+    let upstream = "listen = \":1\"\nupstream = \"http://127.0.0.1:1\"\n";
+    for (text, options, code) in [
+        ("tls-cert = \"c\"\n", &[][..], 1),
+        ("", &["--tls-cert", "c"], 2),
+    ] {
+        fs::write(&file, format!("{upstream}{text}")).unwrap();
+        let mut command = softclock();
+        let command = command.args(["proxy", "--check", "--config"]).arg(&file);
+        let output = command.args(options).output().unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{told}");
+        assert!(told.contains("--tls-key"), "{told}");
+        let names_file = told.contains(&file.display().to_string());
+        assert_eq!(names_file, code == 1, "{told}");
     }
 }
 
