@@ -25,7 +25,7 @@ pub(crate) struct Counts {
 }
 
 /// The state of a thread and its totals since the start.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Report {
     pub(crate) counts: Counts,
     pub(crate) open: usize,

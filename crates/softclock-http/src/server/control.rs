@@ -75,6 +75,8 @@ struct Shared {
     stack: RefCell<Option<Stack>>,
     /// The counts of client addresses, shared by all threads.
     clients: Arc<Clients>,
+    /// The latest report of each thread, in their order; `None` before the first.
+    reports: RefCell<Vec<Option<Report>>>,
 }
 
 /// A command to one thread.
@@ -83,8 +85,8 @@ pub(crate) enum Command {
     Apply(Box<Change>),
     /// Another process accepts connections on the same sockets: let clients move there.
     HandOver,
-    /// Send a report of the counters.
-    Report(Sender<Report>),
+    /// Send a report of the counters, with this number of the thread.
+    Report(usize, Sender<(usize, Report)>),
 }
 
 pub(crate) struct Change {
@@ -156,6 +158,7 @@ impl Control {
                 metrics: Endpoints::default(),
                 stack: RefCell::default(),
                 clients: Arc::default(),
+                reports: RefCell::new((0..threads).map(|_| None).collect()),
             }),
         };
         let mut prepared = control.prepare(settings)?;
@@ -366,23 +369,29 @@ impl Control {
         *self.shared.stack.borrow_mut() = Some(stack);
     }
 
-    /// Returns the reports of all threads that answer within `ANSWER_TIME`.
+    /// Returns the reports of all threads: of those that do not answer within `ANSWER_TIME` the last one, as counters
+    /// must not fall.
     async fn reports(&self) -> Vec<Report> {
         let (reply, reports) = async_channel::bounded(self.shared.threads.len());
-        for thread in &self.shared.threads {
+        for (number, thread) in self.shared.threads.iter().enumerate() {
             // A thread whose queue of commands is full would not answer in time.
-            let _ = thread.try_send(Command::Report(reply.clone()));
+            let _ = thread.try_send(Command::Report(number, reply.clone()));
         }
         // Only the threads hold senders from here on, so that `recv` fails once all have answered.
         drop(reply);
-        let mut received = Vec::new();
         let all = async {
-            while let Ok(report) = reports.recv().await {
-                received.push(report);
+            while let Ok((number, report)) = reports.recv().await {
+                self.shared.reports.borrow_mut()[number] = Some(report);
             }
         };
         let _ = softclock::timeout(ANSWER_TIME, all).await;
-        received
+        self.shared
+            .reports
+            .borrow()
+            .iter()
+            .flatten()
+            .cloned()
+            .collect()
     }
 
     /// Closes the channels of commands, upon which the threads drain and end.
@@ -414,14 +423,15 @@ pub(crate) async fn obey(commands: Receiver<Command>, worker: &Rc<Worker>) {
         match command {
             Command::Apply(change) => apply(*change, worker, &mut listening).await,
             Command::HandOver => worker.exchanges.hand_over(),
-            Command::Report(reply) => {
-                let _ = reply.try_send(Report {
+            Command::Report(number, reply) => {
+                let report = Report {
                     counts: worker.exchanges.telemetry.counts(),
                     open: worker.members.count(),
                     limit: worker.members.limit(),
                     upstreams: worker.upstreams(),
                     statistics: softclock::statistics(),
-                });
+                };
+                let _ = reply.try_send((number, report));
             }
         }
     }
@@ -481,3 +491,46 @@ const COMMANDS: usize = 16;
 
 /// The limit of the wait for what a command asks of all threads.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+    use crate::site::content::Site;
+
+    /// Two threads of a server in one, of which the second stops to obey.
+    #[test]
+    fn counters_do_not_fall_when_a_thread_is_late() {
+        let mut settings = Settings::new(Site::bundled());
+        settings.listen = vec!["127.0.0.1:0".parse().unwrap()];
+        let (control, commands) =
+            Control::bind(settings, 2, Vec::new(), Default::default()).expect("a free port");
+        softclock::Runtime::new().unwrap().block_on(async {
+            commands.progress.decide();
+            let is_late = Rc::new(Cell::new(false));
+            for (number, of_thread) in commands.of_threads.into_iter().enumerate() {
+                let worker = control.worker()();
+                worker.exchanges.telemetry.on_accepted();
+                let (sender, receiver) = async_channel::unbounded();
+                softclock::spawn_local(async move { obey(receiver, &worker).await });
+                let is_late = Rc::clone(&is_late);
+                softclock::spawn_local(async move {
+                    let mut held = Vec::new();
+                    while let Ok(command) = of_thread.recv().await {
+                        match is_late.get() && number == 1 {
+                            true => held.push(command),
+                            false => sender.send(command).await.unwrap(),
+                        }
+                    }
+                });
+            }
+            for late in [false, true] {
+                is_late.set(late);
+                let reports = control.reports().await;
+                let accepted = reports.iter().map(|report| report.counts.accepted);
+                assert_eq!(accepted.sum::<u64>(), 2);
+            }
+        });
+    }
+}
