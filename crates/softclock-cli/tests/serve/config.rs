@@ -486,3 +486,26 @@ fn connections_to_removed_addresses_of_metrics_are_closed() {
     scraper.try_send(b"GET /metrics HTTP/1.1\r\nHost: t\r\n\r\n");
     assert!(matches!(scraper.read(&mut [0; 100]), Ok(0) | Err(_)));
 }
+
+#[test]
+fn connections_in_use_get_changed_limits_and_timeouts() {
+    let directory = directory(&[("f", b"x")]);
+    let file = directory.path().join("softclock.toml");
+    let write = |more: &str| {
+        let site = directory.path().display();
+        let text = format!("directory = \"{site}\"\nlisten = \"127.0.0.1:0\"\n{more}");
+        fs::write(&file, text).unwrap();
+    };
+    write("");
+    let server = start(&file, &["-v"]);
+    let [mut idle, mut long] = [(); 2].map(|()| {
+        let mut client = server.connect();
+        assert_eq!(client.get("/f").text(), "x");
+        client
+    });
+    write("idle-timeout = \"100ms\"\nmax-line = 300\n");
+    reload(&server, true);
+    assert_eq!(long.get(&format!("/{}", "x".repeat(400))).status, 414);
+    assert_eq!(idle.get("/f").text(), "x");
+    assert_eq!(idle.read(&mut [0; 1]).unwrap(), 0);
+}

@@ -95,6 +95,11 @@ impl ClientPatience {
         }
     }
 
+    /// Replaces the timeouts.
+    pub(crate) fn set_timeouts(&mut self, timeouts: Timeouts) {
+        self.timeouts = timeouts;
+    }
+
     /// Records that the awaited input arrived.
     pub(crate) fn on_received(&mut self) {
         let is_quick = match self.reading.take() {

@@ -106,6 +106,13 @@ impl Conversation {
 
     /// Waits for a request, without hyper. Returns false if the connection must be closed.
     fn poll_request(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if self.stream.is_between_requests() {
+            // A reload may have changed them.
+            let live = self.session.exchanges.live();
+            let options = &live.options.connection;
+            self.head = options.head;
+            self.stream.set_options(options);
+        }
         if let Poll::Ready(readable) = self.stream.poll_readable(cx) {
             return Poll::Ready(readable);
         }

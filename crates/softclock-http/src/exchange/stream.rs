@@ -125,6 +125,17 @@ impl<S: Socket> GuardedStream<S> {
         self.socket.sends_files().then_some(&self.lane)
     }
 
+    /// Returns whether nothing of the next request has arrived.
+    pub(crate) fn is_between_requests(&self) -> bool {
+        self.scanner.awaits_request() && self.withheld.is_empty()
+    }
+
+    /// Replaces the options, between two requests.
+    pub(crate) fn set_options(&mut self, options: &ConnectionOptions) {
+        self.scanner.set_limits(options.head);
+        self.patience.set_timeouts(options.timeouts);
+    }
+
     /// Records that hyper has finished without an error. Needed as hyper does not call
     /// [`poll_shutdown`](Write::poll_shutdown) after a request for an upgrade: it treats the end of the connection as
     /// the upgrade.

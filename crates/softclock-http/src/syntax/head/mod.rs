@@ -150,6 +150,11 @@ impl Scanner {
         }
     }
 
+    /// Replaces the limits, between two requests.
+    pub(crate) fn set_limits(&mut self, limits: HeadLimits) {
+        self.limits = limits;
+    }
+
     /// Returns whether any request so far had a body.
     pub(crate) const fn had_body(&self) -> bool {
         self.had_body
