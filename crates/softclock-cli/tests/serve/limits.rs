@@ -136,6 +136,31 @@ fn busy_connections_make_none() {
     assert_eq!(waiting.response("GET").text(), "small");
 }
 
+#[test]
+fn the_limit_of_connections_is_that_of_all_threads() {
+    let directory = directory(&[("big", &[1; 20_000_000]), ("small", b"small")]);
+    let options = ["--threads", "4", "--max-connections", "1"];
+    let options = [&options[..], &["--metrics", "127.0.0.1:0"]].concat();
+    let server = Server::start(Some(directory.path()), &options);
+    let mut busy = server.connect();
+    busy.send(b"GET /big HTTP/1.1\r\nHost: t\r\n\r\n");
+    assert_eq!(busy.head().status, 200);
+    let mut waiting: Vec<_> = (0..6).map(|_| server.connect()).collect();
+    for client in &mut waiting {
+        client.send(b"GET /small HTTP/1.1\r\nHost: t\r\n\r\n");
+    }
+    until("they wait", || server.reached("max_connections") > 0.0);
+    thread::sleep(Duration::from_millis(100));
+    let sample = |name| metric(server.metrics(), name);
+    assert_eq!(sample("softclock_connections_open"), 1.0);
+    assert_eq!(sample("softclock_connections_limit"), 1.0);
+    drop(busy);
+    // Each is idle after its response, and leaves for the next, whatever their threads are.
+    for client in &mut waiting {
+        assert_eq!(client.response("GET").text(), "small");
+    }
+}
+
 /// Descriptors run out under a running server: it stops accepting for a while, answers 503 where it can, and recovers
 /// when descriptors are free again.
 #[test]

@@ -1,21 +1,23 @@
-//! The connections of one thread: counts them, limits their number, and ends them when the thread stops or when new
-//! connections need room.
+//! The connections of one thread: counts them, admits them within the limit of all threads, and ends them when the thread
+//! stops or when new connections need room.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use softclock::{Instant, timeout};
 
+use crate::client::capacity::Capacity;
 use crate::observe::limit::Limit;
 
 /// The connections ("members") of one thread.
 #[derive(Debug)]
 pub(crate) struct Members {
-    limit: Cell<usize>,
+    capacity: Arc<Capacity>,
     ending: Cell<bool>,
     state: RefCell<State>,
 }
@@ -54,9 +56,9 @@ struct Slot {
 }
 
 impl Members {
-    pub(crate) fn new(limit: usize) -> Rc<Self> {
+    pub(crate) fn new(capacity: Arc<Capacity>) -> Rc<Self> {
         Rc::new(Self {
-            limit: Cell::new(limit),
+            capacity,
             ending: Cell::new(false),
             state: RefCell::default(),
         })
@@ -67,15 +69,23 @@ impl Members {
         self.state.borrow().count
     }
 
-    /// Returns the largest number of members.
+    /// Returns the limit of the connections of all threads.
     pub(crate) fn limit(&self) -> usize {
-        self.limit.get()
+        self.capacity.limit()
     }
 
     /// Changes the limit. Members beyond a lower limit stay until they end by themselves.
     pub(crate) fn set_limit(&self, limit: usize) {
-        self.limit.set(limit);
-        self.wake_waiting();
+        self.capacity.set_limit(limit);
+    }
+
+    /// Asks members to leave whenever another thread needs room, without end.
+    pub(crate) async fn make_room(self: Rc<Self>) {
+        let mut seen = 0;
+        loop {
+            poll_fn(|cx| self.capacity.poll_asked(&mut seen, cx)).await;
+            self.shed(softclock::now());
+        }
     }
 
     fn wake_waiting(&self) {
@@ -83,8 +93,8 @@ impl Members {
         waiting.into_iter().for_each(Waker::wake);
     }
 
-    /// Admits a connection. At the limit, waits for a member to leave, and every [`SHED_AFTER`] asks members that wait
-    /// for their clients to do so.
+    /// Admits a connection. At the limit, waits for a connection of any thread to leave, and every [`SHED_AFTER`] asks
+    /// members that wait for their clients to do so; if there are none, those of the other threads.
     pub(crate) async fn admit(self: &Rc<Self>) -> Membership {
         // Later calls must not overtake those that already wait.
         if self.state.borrow().turns.is_empty()
@@ -92,26 +102,29 @@ impl Members {
         {
             return membership;
         }
-        Limit::MaxConnections.reached(self.limit.get(), "new connections wait");
+        Limit::MaxConnections.reached(self.limit(), "new connections wait");
         let turn = Turn::new(self);
+        let mut queued = self.capacity.queue();
         loop {
-            if turn.is_next(&self.state.borrow())
-                && let Some(membership) = self.join()
-            {
-                return membership;
-            }
+            let entered = async {
+                self.wait_for(|state| turn.is_next(state)).await;
+                poll_fn(|cx| queued.poll_enter(cx)).await;
+            };
             // A member may leave by itself in time; only if none does, some are asked to.
-            let room = self.wait_for(|state| turn.is_next(state) && state.count < self.limit.get());
-            if timeout(SHED_AFTER, room).await.is_err() {
-                self.shed(softclock::now());
+            if timeout(SHED_AFTER, entered).await.is_ok() {
+                return self.add();
+            }
+            if self.shed(softclock::now()) == 0 {
+                self.capacity.ask();
             }
         }
     }
 
     /// Asks the members to leave that have waited longest for their clients, if it is longer than
     /// [`Awaits::shed_after`]. At most one of [`SHED_PART`] members leaves at a time; those asked less than
-    /// [`LEAVE_TIME`] ago count as still leaving. O(n) in the number of members.
-    pub(crate) fn shed(&self, now: Instant) {
+    /// [`LEAVE_TIME`] ago count as still leaving. Returns the number of members that are leaving. O(n) in the number of
+    /// members.
+    pub(crate) fn shed(&self, now: Instant) -> usize {
         let mut state = self.state.borrow_mut();
         let mut leaving = 0;
         let mut waiting = Vec::new();
@@ -124,7 +137,8 @@ impl Members {
             }
         }
         waiting.retain(|&(over, _)| over <= now);
-        let most = self.limit.get().div_ceil(SHED_PART).saturating_sub(leaving);
+        let most = self.capacity.share().div_ceil(SHED_PART);
+        let most = most.saturating_sub(leaving);
         let count = waiting.len().min(most);
         // A partial selection is enough: among those that leave, the order does not matter.
         if let Some(last) = count.checked_sub(1) {
@@ -141,24 +155,27 @@ impl Members {
         // A woken task may drop its membership, which borrows the state.
         drop(state);
         wakers.into_iter().for_each(Waker::wake);
+        leaving + count
     }
 
     /// Adds a member if the limit allows it.
     fn join(self: &Rc<Self>) -> Option<Membership> {
+        self.capacity.enter().then(|| self.add())
+    }
+
+    /// Adds a member that the capacity counts already.
+    fn add(self: &Rc<Self>) -> Membership {
         let mut state = self.state.borrow_mut();
-        if state.count >= self.limit.get() {
-            return None;
-        }
         state.count += 1;
         let slot = state.free.pop().unwrap_or_else(|| {
             state.slots.push(Slot::default());
             state.slots.len() - 1
         });
-        Some(Membership {
+        Membership {
             members: Rc::clone(self),
             slot,
             told: false,
-        })
+        }
     }
 
     /// Asks all members to end, and later ones as soon as they are admitted.
@@ -309,6 +326,7 @@ impl Drop for Membership {
         // Dropping the slot may drop the last waker of a task, and with it another membership, which borrows the
         // state.
         drop(slot);
+        self.members.capacity.leave();
         waiting.into_iter().for_each(Waker::wake);
     }
 }
@@ -319,7 +337,7 @@ const SHED_AFTER: Duration = Duration::from_millis(50);
 /// The time that a member may need to leave after it is asked to: an HTTP/2 client first answers the GOAWAY.
 const LEAVE_TIME: Duration = Duration::from_millis(500);
 
-/// At most one in this many members is asked to leave at a time.
+/// At most one in this many of a thread's share of the limit is asked to leave at a time.
 const SHED_PART: usize = 32;
 
 #[cfg(test)]
@@ -331,9 +349,13 @@ mod tests {
         pin!(future).poll(&mut Context::from_waker(Waker::noop()))
     }
 
+    fn members(limit: usize) -> Rc<Members> {
+        Members::new(Capacity::new(limit, 1))
+    }
+
     #[test]
     fn no_more_than_the_limit() {
-        let members = Members::new(2);
+        let members = members(2);
         let first = members.join().unwrap();
         let second = members.join().unwrap();
         assert!(members.join().is_none());
@@ -347,7 +369,7 @@ mod tests {
 
     #[test]
     fn members_learn_of_the_end_once() {
-        let members = Members::new(2);
+        let members = members(2);
         let mut member = members.join().unwrap();
         let cx = Context::from_waker(Waker::noop());
         assert!(member.poll_end(&cx).is_pending());
@@ -358,7 +380,7 @@ mod tests {
 
     #[test]
     fn those_that_wait_for_longest_make_room() {
-        let members = Members::new(4);
+        let members = members(4);
         let mut all: Vec<_> = (0..4).map(|_| members.join().unwrap()).collect();
         let at = |ms: u64| Instant::from_ns(ms * 1_000_000);
         all[0].slot().note(Some((Awaits::Request, at(300))));
@@ -385,7 +407,7 @@ mod tests {
     #[test]
     fn waiters_take_turns() {
         softclock::Runtime::new().unwrap().block_on(async {
-            let members = Members::new(1);
+            let members = members(1);
             let mut held = Some(members.join().unwrap());
             let order = Rc::new(RefCell::new(Vec::new()));
             // Like a listener with a queue of clients, each task asks again as soon as it was admitted.
@@ -413,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_turn_that_is_given_up_is_the_next_one_s() {
-        let members = Members::new(1);
+        let members = members(1);
         let held = members.join().unwrap();
         let (mut first, mut second) = (Box::pin(members.admit()), Box::pin(members.admit()));
         let mut cx = Context::from_waker(Waker::noop());
@@ -423,6 +445,38 @@ mod tests {
             drop(first);
             drop(held);
             assert!(second.as_mut().poll(&mut cx).is_ready());
+        });
+    }
+
+    /// Each thread has members of its own.
+    #[test]
+    fn threads_share_the_limit_and_make_room_for_each_other() {
+        softclock::Runtime::new().unwrap().block_on(async {
+            let capacity = Capacity::new(2, 2);
+            let [one, other] = [(); 2].map(|()| Members::new(Arc::clone(&capacity)));
+            softclock::spawn_local(Rc::clone(&one).make_room());
+            let (busy, mut idle) = (one.join().unwrap(), one.join().unwrap());
+            assert!(other.join().is_none());
+            let admitted = softclock::spawn_local({
+                let other = Rc::clone(&other);
+                async move { other.admit().await }
+            });
+            softclock::yield_now().await;
+            drop(busy);
+            assert!(one.join().is_none(), "the other thread waits for it");
+            let admitted = admitted.await;
+            assert_eq!((one.count(), other.count()), (1, 1));
+            // Long ago.
+            idle.slot()
+                .note(Some((Awaits::Request, Instant::from_ns(0))));
+            let leaving = softclock::spawn_local(async move {
+                poll_fn(|cx| idle.poll_end(cx)).await;
+                drop(idle);
+            });
+            let _second = other.admit().await;
+            leaving.await;
+            assert_eq!((one.count(), other.count()), (0, 2));
+            drop(admitted);
         });
     }
 }

@@ -5,11 +5,13 @@
 //! | the client at the other end of a connection | this one |
 //! | options of connections | `options.rs` |
 //! | timeouts for each phase of a connection | `patience.rs` |
-//! | the limit of connections, and which end to make room | `members.rs` |
+//! | the limit of connections, over all threads | `capacity.rs` |
+//! | the connections of a thread, and which end to make room | `members.rs` |
 //! | limits for each client address | `by_address.rs` |
 //! | request bodies as they arrive | `request_body.rs` |
 
 pub(crate) mod by_address;
+pub(crate) mod capacity;
 pub(crate) mod members;
 pub(crate) mod options;
 pub(crate) mod patience;

@@ -20,6 +20,7 @@ use softclock::net::Inherited;
 use softclock::net::stack::Stack;
 
 use crate::client::by_address::Clients;
+use crate::client::capacity::Capacity;
 use crate::error::StartError;
 use crate::net::address::ListenAddress;
 use crate::net::listener::{Binder, Bound};
@@ -73,7 +74,8 @@ struct Shared {
     metrics: Endpoints,
     /// The stack that is part of the metrics, until the server drains.
     stack: RefCell<Option<Stack>>,
-    /// The counts of client addresses, shared by all threads.
+    /// The count of connections, and those of client addresses, shared by all threads.
+    capacity: Arc<Capacity>,
     clients: Arc<Clients>,
     /// The latest report of each thread, in their order; `None` before the first.
     reports: RefCell<Vec<Option<Report>>>,
@@ -157,6 +159,7 @@ impl Control {
                 listening: RefCell::default(),
                 metrics: Endpoints::default(),
                 stack: RefCell::default(),
+                capacity: Capacity::new(settings.worker.max_connections, threads),
                 clients: Arc::default(),
                 reports: RefCell::new((0..threads).map(|_| None).collect()),
             }),
@@ -352,8 +355,15 @@ impl Control {
     pub(crate) fn worker(&self) -> impl FnOnce() -> Rc<Worker> + Send + 'static {
         let settings = self.settings();
         let threads = self.shared.threads.len();
+        let capacity = Arc::clone(&self.shared.capacity);
         let clients = Arc::clone(&self.shared.clients);
-        move || Worker::sharing(clients, settings.live(threads, None))
+        move || {
+            let worker = Worker::sharing(capacity, clients, settings.live(threads, None));
+            if threads > 1 {
+                softclock::spawn_local(Rc::clone(&worker.members).make_room());
+            }
+            worker
+        }
     }
 
     /// Starts to serve metrics at the prepared addresses, in the current runtime.

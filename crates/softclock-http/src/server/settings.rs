@@ -94,13 +94,12 @@ impl Settings {
         Ok(self)
     }
 
-    /// Returns the settings for one of `threads`: totals are divided among them. A proxy takes over the upstreams of
+    /// Returns the settings for one of `threads`: rates and open files are divided among them. A proxy takes over the upstreams of
     /// `previous` that remain.
     pub(crate) fn live(&self, threads: usize, previous: Option<&Live>) -> Live {
         let mut options = self.worker;
         // The shares are rounded down, but at least 1: a thread with a limit of 0 could not serve.
         options.pace = options.pace.for_one_of(threads);
-        options.max_connections = (options.max_connections / threads).max(1);
         options.max_open_files = (options.max_open_files / threads).max(1);
         Live {
             served: self.served.live(threads, previous.map(|live| &live.served)),

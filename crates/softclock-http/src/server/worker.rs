@@ -15,6 +15,7 @@ use softclock::JoinHandle;
 use softclock::net::{Pacer, TcpListener, TcpStream, all_paced_sent, stack};
 
 use crate::client::by_address::{Clients, ConnectionPermit};
+use crate::client::capacity::Capacity;
 use crate::client::members::{Members, Membership};
 use crate::client::options::ConnectionOptions;
 use crate::exchange::connection::serve_tls;
@@ -118,19 +119,20 @@ struct Accepting {
 
 impl Worker {
     pub(crate) fn new(live: Live) -> Rc<Self> {
-        Self::sharing(Arc::default(), live)
+        let capacity = Capacity::new(live.options.max_connections, 1);
+        Self::sharing(capacity, Arc::default(), live)
     }
 
-    /// As [`new`](Self::new), for one of several threads, which count the connections of client addresses together in
-    /// `clients`.
-    pub(crate) fn sharing(clients: Arc<Clients>, live: Live) -> Rc<Self> {
+    /// As [`new`](Self::new), for one of several threads, which count their connections together in `capacity`, and
+    /// those of client addresses in `clients`.
+    pub(crate) fn sharing(capacity: Arc<Capacity>, clients: Arc<Clients>, live: Live) -> Rc<Self> {
         let pacer = Pacer::default();
         live.options.pace.apply(&pacer);
         open_files::set_limit(live.options.max_open_files);
         Rc::new(Self {
             pacer,
             clients,
-            members: Members::new(live.options.max_connections),
+            members: Members::new(capacity),
             exchanges: Exchanges::new(live),
             accepting: RefCell::default(),
             listeners: RefCell::default(),

@@ -55,7 +55,8 @@ fn server(page: &mut MetricsPage, reports: &[Report], log: Option<LogCounts>) {
         "softclock_connections_limit",
         Gauge,
         "Connections that may be open at a time; more wait in the kernel.",
-        sum(|report| report.limit),
+        // One for all threads.
+        reports.iter().map(|report| report.limit).max().unwrap_or(0),
     );
     page.single(
         "softclock_tls_handshakes_failed_total",
