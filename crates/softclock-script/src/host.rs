@@ -67,11 +67,15 @@ pub trait Host {
     /// Closes a connection. The number is not used again.
     fn close(&mut self, now: Instant, connection: SocketId);
 
-    /// Changes options of a connection: those that are stated.
+    /// Changes options of a connection, or of a listener for the connections that it makes from here on: those that are
+    /// stated.
+    ///
+    /// # Errors
+    /// [`Refusal::Unsupported`]: the host cannot change this option any more.
     fn change(
         &mut self,
         now: Instant,
-        connection: SocketId,
+        socket: SocketId,
         options: &SocketOptions,
     ) -> Result<(), Refusal>;
 
@@ -210,6 +214,50 @@ pub struct SocketOptions {
     pub pacing_rate: Option<u64>,
     /// `TCP_CONGESTION`.
     pub congestion_control: Option<String>,
+}
+
+impl SocketOptions {
+    /// Takes over the options that `change` states.
+    pub fn update(&mut self, change: &Self) {
+        let Self {
+            receive_buffer,
+            send_buffer,
+            keep_alive,
+            keep_alive_idle,
+            keep_alive_interval,
+            keep_alive_probes,
+            connect_timeout,
+            user_timeout,
+            no_delay,
+            cork,
+            no_options,
+            mss,
+            linger,
+            ttl,
+            class,
+            pacing_rate,
+            congestion_control,
+        } = change.clone();
+        *self = Self {
+            receive_buffer: receive_buffer.or(self.receive_buffer),
+            send_buffer: send_buffer.or(self.send_buffer),
+            keep_alive: keep_alive.or(self.keep_alive),
+            keep_alive_idle: keep_alive_idle.or(self.keep_alive_idle),
+            keep_alive_interval: keep_alive_interval.or(self.keep_alive_interval),
+            keep_alive_probes: keep_alive_probes.or(self.keep_alive_probes),
+            connect_timeout: connect_timeout.or(self.connect_timeout),
+            user_timeout: user_timeout.or(self.user_timeout),
+            no_delay: no_delay.or(self.no_delay),
+            cork: cork.or(self.cork),
+            no_options: no_options.or(self.no_options),
+            mss: mss.or(self.mss),
+            linger: linger.or(self.linger),
+            ttl: ttl.or(self.ttl),
+            class: class.or(self.class),
+            pacing_rate: pacing_rate.or(self.pacing_rate),
+            congestion_control: congestion_control.or(self.congestion_control.take()),
+        };
+    }
 }
 
 /// The network around a host: from the options of a script.

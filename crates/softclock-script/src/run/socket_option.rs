@@ -101,7 +101,8 @@ impl<H: Host> Runner<'_, H> {
         })
     }
 
-    /// Sets an option: at once for a connection, otherwise when the socket connects or listens.
+    /// Sets an option: at once for a connection or a listener, otherwise when the socket connects or listens. The error
+    /// of a host that refuses leaves the option as it was.
     pub(super) fn setsockopt(&mut self, number: i64, call: &Call) -> Result<Outcome, Stop> {
         let (Some(name), Some(argument)) = (option_name(call), call.arguments.get(3)) else {
             return Ok(Outcome::Failed(Errno::EINVAL));
@@ -111,16 +112,14 @@ impl<H: Host> Runner<'_, H> {
             return outcome;
         }
         let now = self.now;
-        let descriptor = self.descriptor(number)?;
-        let socket = descriptor.socket;
-        // The stated option is the only one in `change`; all others stay.
-        let _ = set(&mut descriptor.options, name, argument);
-        match socket {
-            Socket::Connection(id) => {
-                Outcome::of(self.host.change(now, id, &change).map(|()| 0), true)
-            }
-            Socket::Fresh(_) | Socket::Listener(_) => Ok(Outcome::Returned(0)),
+        let result = match self.descriptor(number)?.socket {
+            Socket::Connection(id) | Socket::Listener(id) => self.host.change(now, id, &change),
+            Socket::Fresh(_) => Ok(()),
+        };
+        if result.is_ok() {
+            self.descriptor(number)?.options.update(&change);
         }
+        Outcome::of(result.map(|()| 0), true)
     }
 }
 

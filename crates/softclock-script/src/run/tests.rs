@@ -144,3 +144,32 @@ fn an_owner_that_comes_with_its_calls_leaves_segments_waiting() {
     let late = difference(&[&lazily, ack]);
     assert!(late.starts_with("11:1: "), "{late}");
 }
+
+#[test]
+fn options_of_a_listener_count_for_its_later_connections() {
+    let stated = "+0 setsockopt(3, IPPROTO_IP, IP_TTL, [4], 4) = 0\n";
+    let data = "+0 write(4, ..., 10) = 10\n+0 > (ttl 4) P. 1:11(10) ack 1\n";
+    assert_eq!(
+        verdict(&[LISTEN, stated, SYN, SYN_ACK, OPEN, data]),
+        Verdict::Passed
+    );
+}
+
+#[test]
+fn an_option_that_would_change_nothing_is_not_applicable() {
+    let open = [LISTEN, SYN, SYN_ACK, OPEN].concat();
+    for (name, value) in [
+        ("SO_SNDBUF", "[5000]"),
+        ("SO_RCVBUF", "[5000]"),
+        ("TCP_MAXSEG", "[600]"),
+        ("TCP_CONGESTION", "\"cubic\""),
+    ] {
+        let set = format!("+0 setsockopt(4, SOL_SOCKET, {name}, {value}, 4) = 0\n");
+        assert_eq!(
+            verdict(&[&open, &set]),
+            Verdict::NotApplicable(format!("socket option {name} of a connection"))
+        );
+    }
+    let set = "+0 setsockopt(3, SOL_SOCKET, SO_RCVBUF, [5000], 4) = 0\n";
+    assert!(matches!(verdict(&[LISTEN, set]), Verdict::NotApplicable(_)));
+}

@@ -125,8 +125,28 @@ impl Chosen {
     }
 }
 
+/// Puts the stated options of a socket into the settings of a connection that exists. Those that count for new
+/// connections only are refused.
+pub(super) fn apply_to_connection(
+    settings: &mut Settings,
+    options: &SocketOptions,
+) -> Result<(), Refusal> {
+    let fixed = [
+        (options.receive_buffer.is_some(), "SO_RCVBUF"),
+        (options.send_buffer.is_some(), "SO_SNDBUF"),
+        (options.mss.is_some(), "TCP_MAXSEG"),
+        (options.congestion_control.is_some(), "TCP_CONGESTION"),
+    ];
+    match fixed.iter().find(|(is_stated, _)| *is_stated) {
+        Some((_, name)) => Err(unsupported(&format!(
+            "socket option {name} of a connection"
+        ))),
+        None => apply(settings, options),
+    }
+}
+
 /// Puts the stated options of a socket into the settings of its connection.
-pub(super) fn apply(settings: &mut Settings, options: &SocketOptions) -> Result<(), Refusal> {
+fn apply(settings: &mut Settings, options: &SocketOptions) -> Result<(), Refusal> {
     let SocketOptions {
         receive_buffer,
         send_buffer,

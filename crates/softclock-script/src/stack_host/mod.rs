@@ -37,10 +37,19 @@ pub struct StackHost {
     next_socket: u64,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Socket {
-    Listener(TcpListenerId, SocketAddr),
+    Listener(Listener),
     Connection(TcpId),
+}
+
+/// A listener, and what its settings are made of.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Listener {
+    id: TcpListenerId,
+    local: SocketAddr,
+    backlog: usize,
+    options: SocketOptions,
 }
 
 impl StackHost {
@@ -89,6 +98,20 @@ impl StackHost {
         }
     }
 
+    /// Gives a listener the settings that are chosen now.
+    fn change_listener(&mut self, listener: &Listener) -> Result<(), Refusal> {
+        let Listener {
+            backlog, options, ..
+        } = listener;
+        let settings = self.chosen.listen_settings(*backlog, options)?;
+        match self.stack()?.tcp_change_listener(listener.id, settings) {
+            true => Ok(()),
+            false => Err(Refusal::Unsupported(
+                "changing what SYN-ACKs state after listen".to_owned(),
+            )),
+        }
+    }
+
     /// The stack and the connection that a call is about.
     fn with(&mut self, id: SocketId) -> Result<(&mut Stack<Vec<u8>>, TcpId), Refusal> {
         let connection = self.connection(id).ok_or(Errno::EBADF)?;
@@ -118,23 +141,29 @@ impl Host for StackHost {
         options: &SocketOptions,
     ) -> Result<SocketId, Refusal> {
         let settings = self.chosen.listen_settings(backlog, options)?;
-        let listener = self.stack()?.tcp_listen(local, settings).map_err(refusal)?;
-        Ok(self.insert(Socket::Listener(listener, local)))
+        let id = self.stack()?.tcp_listen(local, settings).map_err(refusal)?;
+        Ok(self.insert(Socket::Listener(Listener {
+            id,
+            local,
+            backlog,
+            options: options.clone(),
+        })))
     }
 
     fn accept(&mut self, now: Instant, listener: SocketId) -> Option<(SocketId, SocketAddr)> {
-        let Some(Socket::Listener(listener, _)) = self.sockets.get(&listener).copied() else {
+        let Some(Socket::Listener(listener)) = self.sockets.get(&listener) else {
             return None;
         };
+        let listener = listener.id;
         let (id, remote) = self.stack().ok()?.tcp_accept(now, listener)?;
         Some((self.insert(Socket::Connection(id)), remote))
     }
 
     fn close_listener(&mut self, now: Instant, listener: SocketId) {
-        if let Some(Socket::Listener(listener, _)) = self.sockets.remove(&listener)
+        if let Some(Socket::Listener(listener)) = self.sockets.remove(&listener)
             && let Ok(stack) = self.stack()
         {
-            stack.tcp_close_listener(now, listener);
+            stack.tcp_close_listener(now, listener.id);
         }
     }
 
@@ -217,21 +246,29 @@ impl Host for StackHost {
     fn change(
         &mut self,
         now: Instant,
-        connection: SocketId,
+        socket: SocketId,
         options: &SocketOptions,
     ) -> Result<(), Refusal> {
-        let (stack, id) = self.with(connection)?;
+        if let Some(Socket::Listener(listener)) = self.sockets.get(&socket) {
+            let mut listener = listener.clone();
+            listener.options.update(options);
+            self.change_listener(&listener)?;
+            self.sockets.insert(socket, Socket::Listener(listener));
+            return Ok(());
+        }
+        let (stack, id) = self.with(socket)?;
         let mut result = Ok(());
         stack.tcp_change(now, id, |settings| {
-            result = change::apply(settings, options)
+            result = change::apply_to_connection(settings, options);
         });
+        result?;
         if let Some(is_on) = options.no_delay {
             stack.tcp_set_nagle(now, id, !is_on);
         }
         if options.pacing_rate.is_some() {
             stack.tcp_set_pace(id, options.pacing_rate);
         }
-        result
+        Ok(())
     }
 
     fn receive_buffer(&self, connection: SocketId) -> usize {
@@ -344,7 +381,7 @@ impl StackHost {
     /// counts them by state only; their addresses are those of the listener.
     fn list_others(&self, stack: &Stack<Vec<u8>>, rows: &mut Vec<Listed>) {
         let local = self.sockets.values().find_map(|socket| match socket {
-            Socket::Listener(_, local) => Some(*local),
+            Socket::Listener(listener) => Some(listener.local),
             Socket::Connection(_) => None,
         });
         let local = local.unwrap_or(SocketAddr::new(self.network.local, 0));

@@ -21,7 +21,7 @@ use crate::stack::slots::SlotId;
 use crate::stack::{Architecture, BindError, Stack};
 use crate::tcp::connection::Connection;
 use crate::tcp::listen::{
-    Handshake, ListenStats, Listener, Outcome, PeerChange, ProvenPeers, Shared,
+    Handshake, ListenSettings, ListenStats, Listener, Outcome, PeerChange, ProvenPeers, Shared,
 };
 use crate::tcp::peer::Offer;
 use crate::tcp::segment::{Flags, Reply};
@@ -128,16 +128,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if local.1 == 0 {
             return Err(BindError::InUse);
         }
-        let connection = self.tcp.with_common_clock(settings.connection);
-        let mut listen = settings.listen.unwrap_or(self.settings.tcp.listen);
-        listen.backlog = settings.backlog.unwrap_or(listen.backlog);
-        let is_v4 = local.0.is_ipv4();
-        let headers = if is_v4 { 40 } else { 60 };
-        let most = connection.most_mss.map(|mss| usize::from(mss) + headers);
-        listen.mtu = most.map_or(self.settings.mtu, |most| most.min(self.settings.mtu));
-        listen.offer = connection.offer(listen.mtu, is_v4);
-        listen.window = connection.receive.buffer_bytes;
-        listen.requires_timestamps = connection.requires_timestamps;
+        let (listen, connection) = self.listen_settings(local.0.is_ipv4(), settings);
         let listening = Listening {
             listener: Listener::new(listen, &self.tcp.shared),
             local,
@@ -159,6 +150,43 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 Err(BindError::InUse)
             }
         }
+    }
+
+    /// Replaces the settings of a listener, for the SYNs and the connections that come from here on. Returns false, and
+    /// changes nothing, if the listener is closed, or if the backlog, the cookies in a second, the retransmissions of
+    /// SYN-ACKs or what SYN-ACKs state would be others: handshakes in progress depend on them.
+    pub fn tcp_change_listener(&mut self, id: TcpListenerId, settings: TcpListenSettings) -> bool {
+        let Some(listening) = self.tcp.listeners.get(id.0) else {
+            return false;
+        };
+        let is_v4 = listening.local.0.is_ipv4();
+        let (listen, connection) = self.listen_settings(is_v4, settings);
+        let Some(listening) = self.tcp.listeners.get_mut(id.0) else {
+            return false;
+        };
+        let is_possible = listening.listener.change_settings(listen);
+        if is_possible {
+            listening.connection = connection;
+        }
+        is_possible
+    }
+
+    /// The settings of a listener and of its connections.
+    fn listen_settings(
+        &self,
+        is_v4: bool,
+        settings: TcpListenSettings,
+    ) -> (ListenSettings, Arc<Settings>) {
+        let connection = self.tcp.with_common_clock(settings.connection);
+        let mut listen = settings.listen.unwrap_or(self.settings.tcp.listen);
+        listen.backlog = settings.backlog.unwrap_or(listen.backlog);
+        let headers = if is_v4 { 40 } else { 60 };
+        let most = connection.most_mss.map(|mss| usize::from(mss) + headers);
+        listen.mtu = most.map_or(self.settings.mtu, |most| most.min(self.settings.mtu));
+        listen.offer = connection.offer(listen.mtu, is_v4);
+        listen.window = connection.receive.buffer_bytes;
+        listen.requires_timestamps = connection.requires_timestamps;
+        (listen, connection)
     }
 
     /// Takes the connection of a listener that has waited longest.

@@ -93,6 +93,25 @@ impl<T: PartialEq> Listener<T> {
         }
     }
 
+    /// Replaces the settings. Returns false, and changes nothing, if others than the use of cookies, the most half-open
+    /// connections, the time until the listener counts as unattended, and the segments that it believes or drops would
+    /// change: handshakes in progress depend on them.
+    pub fn change_settings(&mut self, settings: ListenSettings) -> bool {
+        let is_possible = settings
+            == ListenSettings {
+                half_open: settings.half_open,
+                cookies: settings.cookies,
+                unattended: settings.unattended,
+                drops_syn_fin: settings.drops_syn_fin,
+                trust: settings.trust,
+                ..self.settings
+            };
+        if is_possible {
+            self.settings = settings;
+        }
+        is_possible
+    }
+
     /// Processes a segment of a flow that has no connection (RFC 9293, 3.10.7.2 and 3.10.7.4). `now` is for timers,
     /// `arrived` for the round-trip time and for the age of cookies. Takes constant time.
     pub fn on_segment(
