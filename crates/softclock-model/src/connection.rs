@@ -48,9 +48,12 @@ pub enum Opening {
     Simultaneous,
 }
 
-/// The bounds of a search: how often each step is taken.
+/// The bounds of a search: how many steps are taken, and how often each.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
+    /// Steps in all. The model has no more, so the checker evaluates the properties of all states up to there: it skips
+    /// those at its own `target_max_depth`.
+    pub steps: usize,
     /// Segments that are lost.
     pub losses: usize,
     /// Segments that are repeated.
@@ -68,6 +71,7 @@ pub struct Bounds {
 impl Default for Bounds {
     fn default() -> Self {
         Self {
+            steps: 7,
             losses: 1,
             repetitions: 1,
             times: 3,
@@ -173,7 +177,9 @@ impl Model for ConnectionModel {
     }
 
     fn actions(&self, place: &Place, actions: &mut Vec<Step>) {
-        actions.extend_from_slice(&place.possible);
+        if place.steps.len() < self.bounds.steps {
+            actions.extend_from_slice(&place.possible);
+        }
     }
 
     fn next_state(&self, place: &Place, step: Step) -> Option<Place> {
@@ -195,6 +201,9 @@ impl Model for ConnectionModel {
                 place.facts.is_time_wait
             }),
             Property::sometimes("exchanged", |_, place: &Place| place.facts.has_exchanged),
+            Property::sometimes("at the bound", |model: &Self, place: &Place| {
+                place.steps.len() == model.bounds.steps
+            }),
         ]
     }
 }

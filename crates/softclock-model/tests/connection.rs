@@ -1,21 +1,24 @@
-//! Searches all short sequences of steps of one connection. `SOFTCLOCK_MODEL_DEPTH=12 cargo test --release -p
-//! softclock-model --test connection` searches deeper.
+//! Searches all short sequences of steps of one connection. `SOFTCLOCK_MODEL_STEPS=11 cargo test --release -p
+//! softclock-model --test connection` searches longer ones.
 
 use std::env;
 
 use softclock_model::connection::{Bounds, ConnectionModel, Opening};
 use stateright::{Checker, Model};
 
-fn search(opening: Opening, bounds: Bounds, depth: usize) {
-    let chosen = env::var("SOFTCLOCK_MODEL_DEPTH").ok();
-    let depth = chosen.and_then(|text| text.parse().ok()).unwrap_or(depth);
+/// Searches. States of the `reached` kinds must be among those that are found.
+fn search(opening: Opening, mut bounds: Bounds, reached: &[&'static str]) {
+    let chosen = env::var("SOFTCLOCK_MODEL_STEPS").ok();
+    if let Some(steps) = chosen.and_then(|text| text.parse().ok()) {
+        bounds.steps = steps;
+    }
     let model = ConnectionModel { opening, bounds };
-    let checker = model.checker().target_max_depth(depth).spawn_bfs().join();
+    let checker = model.checker().spawn_bfs().join();
     println!(
-        "{opening:?}: {} states, {} of them different, depth {}",
+        "{opening:?}: {} states, {} of them different, {} steps",
         checker.state_count(),
         checker.unique_state_count(),
-        checker.max_depth()
+        bounds.steps
     );
     for name in ["no panic", "ends", "ends agree"] {
         if let Some(path) = checker.discovery(name) {
@@ -26,27 +29,44 @@ fn search(opening: Opening, bounds: Bounds, depth: usize) {
             );
         }
     }
-    assert!(checker.discovery("established").is_some());
+    for name in ["established", "at the bound"].iter().chain(reached) {
+        assert!(checker.discovery(name).is_some(), "no state is \"{name}\"");
+    }
 }
 
 #[test]
 fn a_connection_to_a_listener_ends_well_after_any_steps() {
-    search(Opening::Passive, Bounds::default(), 8);
+    search(Opening::Passive, Bounds::default(), &[]);
 }
 
 #[test]
 fn a_connection_opened_by_both_ends_ends_well_after_any_steps() {
-    search(Opening::Simultaneous, Bounds::default(), 8);
+    search(Opening::Simultaneous, Bounds::default(), &[]);
 }
 
 #[test]
 fn an_exchange_over_a_network_that_loses_and_repeats_is_complete() {
     let bounds = Bounds {
+        steps: 8,
         losses: 2,
         repetitions: 2,
         times: 4,
         has_aborts: false,
         ..Bounds::default()
     };
-    search(Opening::Passive, bounds, 9);
+    search(Opening::Passive, bounds, &["exchanged"]);
+}
+
+#[test]
+fn a_connection_that_both_ends_close_at_once_leaves_both_in_time_wait() {
+    let bounds = Bounds {
+        steps: 10,
+        losses: 0,
+        repetitions: 0,
+        times: 0,
+        writes: 0,
+        reordering: 0,
+        has_aborts: false,
+    };
+    search(Opening::Passive, bounds, &["both in TIME-WAIT"]);
 }
