@@ -14,10 +14,12 @@ use crate::settings::Setting;
 ///
 /// Calls return [`Refusal::Errno`] with [`Errno::EAGAIN`] where a program would have to wait; the runner calls again.
 pub trait Host {
-    /// Changes a setting of all sockets that are created from here on.
+    /// Changes a setting of all sockets that are created from here on, connections of present listeners included. What
+    /// TIME-WAIT does changes at once.
     ///
     /// # Errors
-    /// [`Refusal::Unsupported`]: the host has no such setting, so the script is not applicable.
+    /// [`Refusal::Unsupported`]: the host has no such setting, or cannot change it any more, so the script is not
+    /// applicable.
     fn set(&mut self, setting: &Setting) -> Result<(), Refusal>;
 
     /// Listens at an address. `backlog` are the connections that may wait for [`accept`](Self::accept).

@@ -25,6 +25,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         )
     }
 
+    /// Forgets the path MTUs that routers have reported. Connections that exist keep the size of their segments.
+    pub fn forget_path_mtus(&mut self) {
+        self.path_mtus.clear();
+    }
+
     pub(super) fn is_own(&self, address: IpAddr) -> bool {
         self.routes.classify(address) == Destination::Ours
     }

@@ -59,6 +59,11 @@ impl PathMtus {
         });
     }
 
+    /// Forgets all reports.
+    pub(super) fn clear(&mut self) {
+        self.entries.clear();
+    }
+
     /// The reported MTU of the path, if there is one.
     pub(super) fn of(&self, now: Instant, destination: IpAddr) -> Option<usize> {
         let mut entries = self.entries.iter();

@@ -128,6 +128,18 @@ impl TimeWaitTable {
         }
     }
 
+    /// Replaces the settings. Returns false, and changes nothing, if the time or the limit would change while
+    /// connections wait: they are in the order of their deadlines.
+    pub fn change_settings(&mut self, settings: TimeWaitSettings) -> bool {
+        let has_same_bounds =
+            settings.duration == self.settings.duration && settings.most == self.settings.most;
+        let is_possible = has_same_bounds || self.is_empty();
+        if is_possible {
+            self.settings = settings;
+        }
+        is_possible
+    }
+
     /// Adds a connection. Returns the flow of another that gives way if the table is full; the flow itself if the
     /// settings allow none, or if it is present, which then begins anew.
     pub fn insert(&mut self, now: Instant, flow: Flow, last: LastState) -> Option<Flow> {

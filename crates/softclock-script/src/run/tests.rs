@@ -173,3 +173,68 @@ fn an_option_that_would_change_nothing_is_not_applicable() {
     let set = "+0 setsockopt(3, SOL_SOCKET, SO_RCVBUF, [5000], 4) = 0\n";
     assert!(matches!(verdict(&[LISTEN, set]), Verdict::NotApplicable(_)));
 }
+
+/// The host closes first, and its connection waits.
+const CLOSE: &str =
+    "+0 close(4) = 0\n+0 > F. 1:1(0) ack 1\n+0 < F. 1:1(0) ack 2 win 1000\n+0 > . 2:2(0) ack 2\n";
+
+#[test]
+fn settings_count_from_their_time_on() {
+    let open = [SYN, SYN_ACK, OPEN, CLOSE].concat();
+    let early = "+1.1 < S 0:0(0) win 1000 <mss 1000>\n";
+    let challenge = "+0 > . 2:2(0) ack 2\n";
+    assert_eq!(
+        verdict(&[LISTEN, &open, early, challenge]),
+        Verdict::Passed,
+        "the time in TIME-WAIT is 60 s"
+    );
+    let set = "//@ set time_wait=1000\n";
+    let answer = "+0 > S. 0:0(0) ack 1 win 65535 <mss 1460>\n";
+    assert_eq!(
+        verdict(&[LISTEN, set, &open, early, answer]),
+        Verdict::Passed
+    );
+    assert!(matches!(
+        verdict(&[LISTEN, &open, set]),
+        Verdict::NotApplicable(_)
+    ));
+}
+
+#[test]
+fn settings_of_connections_count_for_those_of_present_listeners() {
+    let set = "//@ set keep_alive=1\n//@ set keep_alive_idle=1000\n";
+    let probe = "+1 > . 0:0(0) ack 1 win 65535\n";
+    assert_eq!(
+        verdict(&[LISTEN, set, SYN, SYN_ACK, OPEN, probe]),
+        Verdict::Passed
+    );
+    let offer = "//@ set sack=0\n";
+    assert!(matches!(
+        verdict(&[LISTEN, offer]),
+        Verdict::NotApplicable(_)
+    ));
+}
+
+#[test]
+fn paths_are_forgotten() {
+    let report = "+0 < icmp unreachable frag_needed mtu 1200 [1:1461(1460)]\n";
+    let syn = "+0 < S 0:0(0) win 10000 <mss 1460>\n";
+    let open = "+0 < . 1:1(0) ack 1 win 10000\n+0 accept(3, ..., ...) = 4\n";
+    let data = "+0 write(4, ..., 1460) = 1460\n+0 > P. 1:1461(1460) ack 1\n";
+    let other = "//@ flow 1\n+0 < S 0:0(0) win 10000 <mss 1460>\n+0 > S. 0:0(0) ack 1 <mss 1460>\n\
+                 +0 < . 1:1(0) ack 1 win 10000\n+0 accept(3, ..., ...) = 5\n+0 write(5, ..., 1460) = 1460\n";
+    let begin = [
+        LISTEN,
+        syn,
+        SYN_ACK,
+        open,
+        data,
+        report,
+        "+0 > . 1:1161(1160) ack 1\n+0 > P. 1161:1461(300) ack 1\n",
+    ]
+    .concat();
+    let full = "+0 > P. 1:1461(1460) ack 1\n";
+    let purge = "+0 `sysctl -w net.inet.tcp.hostcache.purgenow=1`\n";
+    assert!(difference(&[&begin, other, full]).contains("the flags are not"));
+    assert_eq!(verdict(&[&begin, purge, other, full]), Verdict::Passed);
+}

@@ -85,7 +85,7 @@ impl Chosen {
                 connection.send.congestion.algorithm = algorithm(name)?;
             }
             Setting::Pacing(is_on) => connection.send.pacing.is_enabled = *is_on,
-            // A new stack knows no paths, and a closed port answers unless the setting says otherwise.
+            // A new stack knows no paths. A closed port answers.
             Setting::ForgetPaths | Setting::SilentPorts(0) | Setting::PathMtuDiscovery(true) => {}
             Setting::InsecureAck(false) | Setting::DropSynOptions(false) => {}
             Setting::PacingRate(0) => {}

@@ -98,6 +98,14 @@ impl StackHost {
         }
     }
 
+    fn listeners(&self) -> Vec<Listener> {
+        let listeners = self.sockets.values().filter_map(|socket| match socket {
+            Socket::Listener(listener) => Some(listener.clone()),
+            Socket::Connection(_) => None,
+        });
+        listeners.collect()
+    }
+
     /// Gives a listener the settings that are chosen now.
     fn change_listener(&mut self, listener: &Listener) -> Result<(), Refusal> {
         let Listener {
@@ -130,7 +138,24 @@ fn routes(network: &Network) -> Result<Routes, Refusal> {
 
 impl Host for StackHost {
     fn set(&mut self, setting: &Setting) -> Result<(), Refusal> {
-        self.chosen.set(setting)
+        let mut chosen = self.chosen.clone();
+        chosen.set(setting)?;
+        self.chosen = chosen;
+        let Some(stack) = &mut self.stack else {
+            return Ok(());
+        };
+        if *setting == Setting::ForgetPaths {
+            stack.forget_path_mtus();
+        }
+        if !stack.tcp_change_time_wait(self.chosen.stack_settings().time_wait) {
+            return Err(Refusal::Unsupported(
+                "changing the time of connections in TIME-WAIT".to_owned(),
+            ));
+        }
+        for listener in self.listeners() {
+            self.change_listener(&listener)?;
+        }
+        Ok(())
     }
 
     fn listen(
@@ -380,10 +405,7 @@ impl StackHost {
     /// Lists connections without a socket: half-open ones, those in TIME-WAIT, and those whose owner is gone. The stack
     /// counts them by state only; their addresses are those of the listener.
     fn list_others(&self, stack: &Stack<Vec<u8>>, rows: &mut Vec<Listed>) {
-        let local = self.sockets.values().find_map(|socket| match socket {
-            Socket::Listener(listener) => Some(listener.local),
-            Socket::Connection(_) => None,
-        });
+        let local = self.listeners().first().map(|listener| listener.local);
         let local = local.unwrap_or(SocketAddr::new(self.network.local, 0));
         for (state, count) in stack.tcp_states() {
             let state = state_of(state);

@@ -16,6 +16,7 @@ use crate::tcp::payload::Payload;
 use crate::tcp::settings::Settings;
 use crate::tcp::state::State;
 use crate::tcp::stats::ConnectionStats;
+use crate::tcp::time_wait::TimeWaitSettings;
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Opens a connection. Its first segment is among the next frames; it is established when it gets writable.
@@ -427,6 +428,12 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.tcp.mark_ready(id.0);
             self.tcp_settle(now, id.0);
         }
+    }
+
+    /// Changes the settings of TIME-WAIT. Returns false, and changes nothing, if the time or the limit would change
+    /// while connections wait.
+    pub fn tcp_change_time_wait(&mut self, settings: TimeWaitSettings) -> bool {
+        self.tcp.time_wait.change_settings(settings)
     }
 
     /// The longest packet to a destination.
