@@ -16,7 +16,7 @@
 //! | `net.inet.tcp.blackhole` | `silent_ports` | [`Setting::SilentPorts`] |
 //! | `net.inet.tcp.rexmit_initial` | `initial_rto` | [`Setting::InitialRto`] |
 //! | `net.inet.tcp.rexmit_min` | `least_rto` | [`Setting::LeastRto`] |
-//! | `net.inet.tcp.rexmit_slop` | `rto_slop` | [`Setting::RtoSlop`] |
+//! | `net.inet.tcp.rexmit_slop` | `syn_slop` | [`Setting::SynSlop`], for SYNs only |
 //! | `net.inet.tcp.rexmit_drop_options` | `drop_syn_options` | [`Setting::DropSynOptions`] |
 //! | `net.inet.tcp.delayed_ack` | `delays_acks` | [`Setting::DelaysAcks`] |
 //! | `net.inet.tcp.delacktime` | `ack_delay` | [`Setting::AckDelay`] |
@@ -77,8 +77,9 @@ pub enum Setting {
     InitialRto(Duration),
     /// The least retransmission timeout.
     LeastRto(Duration),
-    /// A time that is added to each retransmission timeout that was measured or has been doubled.
-    RtoSlop(Duration),
+    /// A time that is added to each doubled timeout of the SYN of `connect`. FreeBSD adds it to those of SYN-ACKs and
+    /// of data, too: a script that expects these differs.
+    SynSlop(Duration),
     /// Whether later SYNs are sent without options.
     DropSynOptions(bool),
     /// Whether acknowledgments are delayed.
@@ -172,7 +173,7 @@ pub fn of_sysctl(name: &str, value: &str) -> Settings {
         "blackhole" => "silent_ports",
         "rexmit_initial" => "initial_rto",
         "rexmit_min" => "least_rto",
-        "rexmit_slop" => "rto_slop",
+        "rexmit_slop" => "syn_slop",
         "rexmit_drop_options" => "drop_syn_options",
         "delayed_ack" => "delays_acks",
         "delacktime" => "ack_delay",
@@ -250,7 +251,7 @@ pub fn of_directive(name: &str, value: &str) -> Settings {
         "silent_ports" => count(Setting::SilentPorts),
         "initial_rto" => time(Setting::InitialRto),
         "least_rto" => time(Setting::LeastRto),
-        "rto_slop" => time(Setting::RtoSlop),
+        "syn_slop" => time(Setting::SynSlop),
         "drop_syn_options" => flag(Setting::DropSynOptions),
         "delays_acks" => flag(Setting::DelaysAcks),
         "ack_delay" => time(Setting::AckDelay),

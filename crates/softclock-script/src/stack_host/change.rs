@@ -91,7 +91,7 @@ impl Chosen {
             Setting::PacingRate(0) => {}
             Setting::IcmpAborts(is_on) => connection.hard_errors_abort = *is_on,
             Setting::ConnectTimeout(time) => connection.connect_timeout = Some(*time),
-            Setting::RtoSlop(time) => connection.syn_slop = *time,
+            Setting::SynSlop(time) => connection.syn_slop = *time,
             Setting::EcnRetries(count) => {
                 connection.ecn_retries = u8::try_from(*count).unwrap_or(u8::MAX);
             }
