@@ -81,8 +81,9 @@ pub trait Host {
         options: &SocketOptions,
     ) -> Result<(), Refusal>;
 
-    /// The bytes of a connection's receive buffer.
-    fn receive_buffer(&self, connection: SocketId) -> usize;
+    /// The options that a connection really has, or those of a listener's connections. None of a connection that is
+    /// gone.
+    fn options(&self, socket: SocketId) -> SocketOptions;
 
     /// All connections, half-open ones and those in TIME-WAIT included.
     fn connections(&self) -> Vec<Listed>;

@@ -38,63 +38,33 @@ impl<H: Host> Runner<'_, H> {
 
     fn option(&mut self, number: i64, name: &str) -> Result<i64, Stop> {
         let descriptor = self.descriptor(number)?;
-        let (socket, options) = (descriptor.socket, descriptor.options.clone());
-        let connection = match socket {
-            Socket::Connection(id) => Some(id),
-            Socket::Fresh(_) | Socket::Listener(_) => None,
+        let (socket, stated) = (descriptor.socket, descriptor.options.clone());
+        let mut options = self.defaults.clone();
+        options.update(&stated);
+        // The host's word counts, not what the script has stated.
+        if let Socket::Connection(id) | Socket::Listener(id) = socket {
+            options.update(&self.host.options(id));
+        }
+        let seconds = |time: Option<Duration>, default| {
+            time.unwrap_or(Duration::from_secs(default)).as_secs() as i64
         };
-        let seconds = |time: Duration| time.as_secs() as i64;
-        let defaults = &self.defaults;
         Ok(match name {
-            "SO_ERROR" => connection
-                .and_then(|id| self.host.take_error(id))
-                .map_or(0, Errno::number),
-            "SO_RCVBUF" => match connection {
-                Some(id) => self.host.receive_buffer(id) as i64,
-                None => options
-                    .receive_buffer
-                    .or(defaults.receive_buffer)
-                    .unwrap_or(65_536)
-                    .into(),
+            "SO_ERROR" => match socket {
+                Socket::Connection(id) => self.host.take_error(id).map_or(0, Errno::number),
+                Socket::Fresh(_) | Socket::Listener(_) => 0,
             },
-            "SO_SNDBUF" => options
-                .send_buffer
-                .or(defaults.send_buffer)
-                .unwrap_or(32_768)
-                .into(),
-            "SO_KEEPALIVE" => options
-                .keep_alive
-                .or(defaults.keep_alive)
-                .unwrap_or(false)
-                .into(),
+            "SO_RCVBUF" => options.receive_buffer.unwrap_or(65_536).into(),
+            "SO_SNDBUF" => options.send_buffer.unwrap_or(32_768).into(),
+            "SO_KEEPALIVE" => options.keep_alive.unwrap_or(false).into(),
             "SO_TYPE" => 1,
             "SO_ACCEPTCONN" => matches!(socket, Socket::Listener(_)).into(),
             "TCP_NODELAY" => options.no_delay.unwrap_or(false).into(),
             "TCP_NOOPT" => options.no_options.unwrap_or(false).into(),
             "TCP_NOPUSH" | "TCP_CORK" => options.cork.unwrap_or(false).into(),
-            "TCP_KEEPIDLE" => seconds(
-                options
-                    .keep_alive_idle
-                    .or(defaults.keep_alive_idle)
-                    .unwrap_or(Duration::from_secs(7200)),
-            ),
-            "TCP_KEEPINTVL" => seconds(
-                options
-                    .keep_alive_interval
-                    .or(defaults.keep_alive_interval)
-                    .unwrap_or(Duration::from_secs(75)),
-            ),
-            "TCP_KEEPINIT" => seconds(
-                options
-                    .connect_timeout
-                    .or(defaults.connect_timeout)
-                    .unwrap_or(Duration::from_secs(75)),
-            ),
-            "TCP_KEEPCNT" => options
-                .keep_alive_probes
-                .or(defaults.keep_alive_probes)
-                .unwrap_or(8)
-                .into(),
+            "TCP_KEEPIDLE" => seconds(options.keep_alive_idle, 7200),
+            "TCP_KEEPINTVL" => seconds(options.keep_alive_interval, 75),
+            "TCP_KEEPINIT" => seconds(options.connect_timeout, 75),
+            "TCP_KEEPCNT" => options.keep_alive_probes.unwrap_or(8).into(),
             "IP_TTL" | "IPV6_UNICAST_HOPS" => options.ttl.unwrap_or(64).into(),
             "IP_TOS" | "IPV6_TCLASS" => options.class.unwrap_or(0).into(),
             other => return Err(Stop::NotApplicable(format!("socket option {other}"))),
@@ -169,11 +139,11 @@ fn set(
     let Some(number) = pointed_value(argument).and_then(|number| u64::try_from(number).ok()) else {
         return invalid();
     };
-    let word = u32::try_from(number).unwrap_or(u32::MAX);
+    let out_of_range = |_| Ok(Outcome::Failed(Errno::EINVAL));
     let seconds = Some(Duration::from_secs(number));
     match name {
-        "SO_RCVBUF" => options.receive_buffer = Some(word),
-        "SO_SNDBUF" => options.send_buffer = Some(word),
+        "SO_RCVBUF" => options.receive_buffer = Some(u32::try_from(number).map_err(out_of_range)?),
+        "SO_SNDBUF" => options.send_buffer = Some(u32::try_from(number).map_err(out_of_range)?),
         "SO_KEEPALIVE" => options.keep_alive = Some(number != 0),
         "SO_MAX_PACING_RATE" => options.pacing_rate = Some(number),
         // A port of a script is never in use.
@@ -181,14 +151,22 @@ fn set(
         "TCP_NODELAY" => options.no_delay = Some(number != 0),
         "TCP_NOPUSH" | "TCP_CORK" => options.cork = Some(number != 0),
         "TCP_NOOPT" => options.no_options = Some(number != 0),
-        "TCP_MAXSEG" => options.mss = u16::try_from(number).ok(),
+        "TCP_MAXSEG" => options.mss = Some(u16::try_from(number).map_err(out_of_range)?),
         "TCP_KEEPIDLE" => options.keep_alive_idle = seconds,
         "TCP_KEEPINTVL" => options.keep_alive_interval = seconds,
         "TCP_KEEPINIT" => options.connect_timeout = seconds,
-        "TCP_KEEPCNT" => options.keep_alive_probes = Some(word),
+        "TCP_KEEPCNT" => {
+            let probes = u8::try_from(number).map_err(out_of_range)?;
+            options.keep_alive_probes = Some(probes.into());
+        }
         "TCP_USER_TIMEOUT" => options.user_timeout = Some(Duration::from_millis(number)),
-        "IP_TTL" | "IPV6_UNICAST_HOPS" => options.ttl = u8::try_from(number).ok(),
-        "IP_TOS" | "IPV6_TCLASS" => options.class = u8::try_from(number).ok(),
+        "IP_TTL" | "IPV6_UNICAST_HOPS" if number == 0 => return invalid(),
+        "IP_TTL" | "IPV6_UNICAST_HOPS" => {
+            options.ttl = Some(u8::try_from(number).map_err(out_of_range)?)
+        }
+        "IP_TOS" | "IPV6_TCLASS" => {
+            options.class = Some(u8::try_from(number).map_err(out_of_range)?)
+        }
         other => return Err(Err(Stop::NotApplicable(format!("socket option {other}")))),
     }
     Ok(())

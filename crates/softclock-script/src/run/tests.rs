@@ -1,3 +1,5 @@
+mod deaf;
+
 use super::*;
 use crate::stack_host::StackHost;
 
@@ -237,4 +239,42 @@ fn paths_are_forgotten() {
     let purge = "+0 `sysctl -w net.inet.tcp.hostcache.purgenow=1`\n";
     assert!(difference(&[&begin, other, full]).contains("the flags are not"));
     assert_eq!(verdict(&[&begin, purge, other, full]), Verdict::Passed);
+}
+
+#[test]
+fn options_are_those_that_the_host_has() {
+    let get = |number: u8, name: &str, value: u32| {
+        format!("+0 getsockopt({number}, SOL_SOCKET, {name}, [{value}], [4]) = 0\n")
+    };
+    let open = [LISTEN, SYN, SYN_ACK, OPEN].concat();
+    for (name, before, after) in [
+        ("SO_KEEPALIVE", 0, 1),
+        ("TCP_NODELAY", 0, 1),
+        ("TCP_KEEPIDLE", 7200, 10),
+        ("IP_TTL", 64, 4),
+        ("IP_TOS", 0, 0x20),
+    ] {
+        let set = format!("+0 setsockopt(4, SOL_SOCKET, {name}, [{after}], 4) = 0\n");
+        let (before_it, after_it) = (get(4, name, before), get(4, name, after));
+        let text = [open.as_str(), &before_it, &set, &after_it].concat();
+        assert_eq!(verdict(&[&text]), Verdict::Passed);
+        let unheard = run(&text, &["STANDARD"], deaf::DeafHost::new);
+        let difference = format!("10:1: {name} is {before}");
+        assert_eq!(unheard, Verdict::Failed(difference));
+    }
+}
+
+#[test]
+fn values_out_of_range_are_refused() {
+    for (name, value) in [
+        ("IP_TTL", 300),
+        ("IP_TTL", 0),
+        ("IP_TOS", 256),
+        ("TCP_MAXSEG", 70_000),
+        ("TCP_KEEPCNT", 256),
+        ("SO_RCVBUF", 1_u64 << 32),
+    ] {
+        let set = format!("+0 setsockopt(3, SOL_SOCKET, {name}, [{value}], 4) = -1 EINVAL\n");
+        assert_eq!(verdict(&[LISTEN, &set]), Verdict::Passed);
+    }
 }

@@ -210,6 +210,33 @@ fn apply(settings: &mut Settings, options: &SocketOptions) -> Result<(), Refusal
     }
 }
 
+/// The options that a connection with these settings has.
+pub(super) fn options(settings: &Settings) -> SocketOptions {
+    let keep = &settings.keep_alive;
+    SocketOptions {
+        receive_buffer: Some(settings.receive.buffer_bytes),
+        send_buffer: Some(settings.send.buffer),
+        keep_alive: Some(keep.is_on),
+        keep_alive_idle: Some(keep.idle),
+        keep_alive_interval: Some(keep.interval),
+        keep_alive_probes: Some(keep.probes.into()),
+        connect_timeout: settings.connect_timeout,
+        user_timeout: settings.send.user_timeout,
+        no_delay: Some(!settings.send.has_nagle),
+        cork: Some(false),
+        no_options: Some(false),
+        mss: settings.most_mss,
+        linger: Some(match settings.linger {
+            Linger::Background => None,
+            Linger::AtMost(time) => Some(time),
+        }),
+        ttl: Some(settings.hop_limit),
+        class: Some(settings.dscp << 2),
+        pacing_rate: None,
+        congestion_control: None,
+    }
+}
+
 fn algorithm(name: &str) -> Result<Algorithm, Refusal> {
     match name {
         "newreno" | "reno" => Ok(Algorithm::NewReno),

@@ -17,7 +17,7 @@ use softclock_net::checksum::Verify;
 use softclock_net::demux::HashKey;
 use softclock_net::routes::{Prefix, Routes};
 use softclock_net::stack::{BindError, Settings, Stack, TcpError, TcpId, TcpListenerId};
-use softclock_net::tcp::connection::Error;
+use softclock_net::tcp::connection::{Connection, Error};
 use softclock_net::tcp::peer::mss_of_mtu;
 use softclock_net::tcp::state::State as StackState;
 
@@ -296,23 +296,20 @@ impl Host for StackHost {
         Ok(())
     }
 
-    fn receive_buffer(&self, connection: SocketId) -> usize {
-        let id = self.connection(connection);
+    fn options(&self, socket: SocketId) -> SocketOptions {
+        if let Some(Socket::Listener(listener)) = self.sockets.get(&socket) {
+            let settings = self.chosen.connection_settings(&listener.options);
+            return settings.map_or_else(|_| SocketOptions::default(), |it| change::options(&it));
+        }
+        let id = self.connection(socket);
         let connection = id
             .zip(self.stack.as_ref())
             .and_then(|(id, stack)| stack.tcp_connection(id));
-        let Some(connection) = connection else {
-            return 0;
-        };
-        let bytes = connection.receive_buffer() as usize;
-        match connection.state() {
-            // The buffer is made when the connection is established: whole segments, as the peer's SYN was.
-            StackState::SynReceived => {
-                let is_v4 = self.network.local.is_ipv4();
-                bytes.next_multiple_of(mss_of_mtu(self.network.mtu, is_v4).max(1).into())
-            }
-            _ => bytes,
-        }
+        connection.map_or_else(SocketOptions::default, |connection| SocketOptions {
+            receive_buffer: Some(self.receive_buffer(connection)),
+            no_delay: Some(!connection.has_nagle()),
+            ..change::options(connection.settings())
+        })
     }
 
     fn connections(&self) -> Vec<Listed> {
@@ -402,6 +399,18 @@ impl Host for StackHost {
 }
 
 impl StackHost {
+    fn receive_buffer(&self, connection: &Connection<Vec<u8>>) -> u32 {
+        let bytes = connection.receive_buffer();
+        match connection.state() {
+            // The buffer is made when the connection is established: whole segments, as the peer's SYN was.
+            StackState::SynReceived => {
+                let is_v4 = self.network.local.is_ipv4();
+                bytes.next_multiple_of(mss_of_mtu(self.network.mtu, is_v4).max(1).into())
+            }
+            _ => bytes,
+        }
+    }
+
     /// Lists connections without a socket: half-open ones, those in TIME-WAIT, and those whose owner is gone. The stack
     /// counts them by state only; their addresses are those of the listener.
     fn list_others(&self, stack: &Stack<Vec<u8>>, rows: &mut Vec<Listed>) {
