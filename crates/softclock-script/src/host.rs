@@ -59,6 +59,10 @@ pub trait Host {
     fn read(&mut self, now: Instant, connection: SocketId, most: usize)
     -> Result<Vec<u8>, Refusal>;
 
+    /// Copies at most `most` bytes, which can be read again; none at the end of the stream.
+    fn peek(&mut self, now: Instant, connection: SocketId, most: usize)
+    -> Result<Vec<u8>, Refusal>;
+
     /// Writes bytes; returns how many there was room for.
     fn write(&mut self, now: Instant, connection: SocketId, bytes: &[u8])
     -> Result<usize, Refusal>;

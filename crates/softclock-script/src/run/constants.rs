@@ -57,6 +57,7 @@ pub(super) const O_NONBLOCK: i64 = 4;
 pub(super) const O_RDWR: i64 = 2;
 pub(super) const MSG_PEEK: i64 = 2;
 pub(super) const MSG_DONTWAIT: i64 = 0x80;
+pub(super) const MSG_NOSIGNAL: i64 = 0x20000;
 
 const CONSTANTS: &[(&str, i64)] = &[
     ("O_RDONLY", 0),
@@ -70,7 +71,7 @@ const CONSTANTS: &[(&str, i64)] = &[
     ("MSG_WAITALL", 0x40),
     ("MSG_DONTWAIT", MSG_DONTWAIT),
     ("MSG_EOF", 0x100),
-    ("MSG_NOSIGNAL", 0x20000),
+    ("MSG_NOSIGNAL", MSG_NOSIGNAL),
     ("MSG_MORE", 0x40000),
     ("IPTOS_DSCP_CS0", 0x00),
     ("IPTOS_DSCP_CS1", 0x20),

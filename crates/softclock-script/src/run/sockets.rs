@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use super::call::Outcome;
-use super::constants::{MSG_DONTWAIT, MSG_PEEK, O_NONBLOCK, O_RDWR, value};
+use super::constants::{MSG_DONTWAIT, MSG_NOSIGNAL, MSG_PEEK, O_NONBLOCK, O_RDWR, value};
 use super::flow::{Flow, pattern};
 use super::{Runner, Stop};
 use crate::errno::Errno;
@@ -78,10 +78,13 @@ impl<H: Host> Runner<'_, H> {
             "accept" | "accept4" => self.accept(number, call),
             "connect" => self.connect(number, argument(1), is_retry),
             "read" => self.read(number, value(argument(2)), 0),
-            "recv" => self.read(number, value(argument(2)), value(argument(3)).unwrap_or(0)),
+            "recv" => {
+                let flags = flags(call, MSG_PEEK | MSG_DONTWAIT | MSG_NOSIGNAL)?;
+                self.read(number, value(argument(2)), flags)
+            }
             "write" => self.write(number, value(argument(2)), 0, progress),
             "send" => {
-                let flags = value(argument(3)).unwrap_or(0);
+                let flags = flags(call, MSG_DONTWAIT | MSG_NOSIGNAL)?;
                 self.write(number, value(argument(2)), flags, progress)
             }
             "shutdown" => self.shutdown(number, argument(1)),
@@ -249,12 +252,11 @@ impl<H: Host> Runner<'_, H> {
             Ok(id) => id,
             Err(refusal) => return Outcome::of(Err(refusal), true),
         };
-        if flags & MSG_PEEK != 0 {
-            let readable = self.host.readable(now, id);
-            let result = readable.map(|bytes| bytes.min(most) as i64);
-            return Outcome::of(result, is_nonblocking);
-        }
-        let result = self.host.read(now, id, most);
+        let is_peek = flags & MSG_PEEK != 0;
+        let result = match is_peek {
+            true => self.host.peek(now, id, most),
+            false => self.host.read(now, id, most),
+        };
         if let Ok(bytes) = &result {
             let expected = pattern(place, bytes.len());
             let pairs = bytes.iter().zip(&expected);
@@ -264,7 +266,9 @@ impl<H: Host> Runner<'_, H> {
                     u64::from(place) + index as u64
                 )));
             }
-            self.descriptor(number)?.read = place.wrapping_add(bytes.len() as u32);
+            if !is_peek {
+                self.descriptor(number)?.read = place.wrapping_add(bytes.len() as u32);
+            }
         }
         Outcome::of(result.map(|bytes| bytes.len() as i64), is_nonblocking)
     }
@@ -380,6 +384,14 @@ impl<H: Host> Runner<'_, H> {
             }
             _ => Err(Stop::not_applicable("this request of ioctl")),
         }
+    }
+}
+
+/// The flags of `recv` or `send`, out of those that are `known`.
+fn flags(call: &Call, known: i64) -> Result<i64, Stop> {
+    match call.arguments.get(3).map_or(Some(0), value) {
+        Some(flags) if flags & !known == 0 => Ok(flags),
+        _ => Err(Stop::NotApplicable(format!("these flags of {}", call.name))),
     }
 }
 

@@ -1,4 +1,4 @@
-mod deaf;
+mod faulty;
 
 use super::*;
 use crate::stack_host::StackHost;
@@ -258,7 +258,7 @@ fn options_are_those_that_the_host_has() {
         let (before_it, after_it) = (get(4, name, before), get(4, name, after));
         let text = [open.as_str(), &before_it, &set, &after_it].concat();
         assert_eq!(verdict(&[&text]), Verdict::Passed);
-        let unheard = run(&text, &["STANDARD"], deaf::DeafHost::new);
+        let unheard = run(&text, &["STANDARD"], faulty::FaultyHost::new);
         let difference = format!("10:1: {name} is {before}");
         assert_eq!(unheard, Verdict::Failed(difference));
     }
@@ -276,5 +276,33 @@ fn values_out_of_range_are_refused() {
     ] {
         let set = format!("+0 setsockopt(3, SOL_SOCKET, {name}, [{value}], 4) = -1 EINVAL\n");
         assert_eq!(verdict(&[LISTEN, &set]), Verdict::Passed);
+    }
+}
+
+#[test]
+fn flags_of_recv_and_send_count_or_are_not_applicable() {
+    let open = [LISTEN, SYN, SYN_ACK, OPEN].concat();
+    let data = "+0 < P. 1:11(10) ack 1 win 1000\n";
+    let peek = "+0 recv(4, ..., 4, MSG_PEEK) = 4\n";
+    let read = "+0 recv(4, ..., 100, MSG_DONTWAIT | MSG_NOSIGNAL) = 10\n";
+    let none = "+0 recv(4, ..., 100, MSG_DONTWAIT) = -1 EAGAIN\n";
+    assert_eq!(
+        verdict(&[&open, data, peek, peek, read, none]),
+        Verdict::Passed
+    );
+    let wrong = [&open, data, peek].concat();
+    let wrong = run(&wrong, &["STANDARD"], faulty::FaultyHost::new);
+    let difference = "9:1: byte 0 of the stream is not what was sent";
+    assert_eq!(wrong, Verdict::Failed(difference.to_owned()));
+    for (call, name) in [
+        ("recv(4, ..., 1, MSG_OOB) = 1", "recv"),
+        ("recv(4, ..., 1, MSG_UNHEARD) = 1", "recv"),
+        ("send(4, ..., 1, MSG_PEEK) = 1", "send"),
+    ] {
+        let call = format!("+0 {call}\n");
+        assert_eq!(
+            verdict(&[&open, data, &call]),
+            Verdict::NotApplicable(format!("these flags of {name}"))
+        );
     }
 }

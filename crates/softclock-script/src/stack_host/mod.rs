@@ -223,10 +223,7 @@ impl Host for StackHost {
     fn readable(&mut self, now: Instant, connection: SocketId) -> Result<usize, Refusal> {
         let (stack, id) = self.with(connection)?;
         stack.tcp_process(now, id);
-        match stack
-            .tcp_connection(id)
-            .map_or(0, |connection| connection.readable())
-        {
+        match readable(stack, id) {
             0 => stack.tcp_peek(now, id, &mut [0]).map_err(failure),
             bytes => Ok(bytes),
         }
@@ -239,9 +236,22 @@ impl Host for StackHost {
         most: usize,
     ) -> Result<Vec<u8>, Refusal> {
         let (stack, id) = self.with(connection)?;
-        let mut bytes = vec![0; most];
+        let mut bytes = room(stack, now, id, most);
         let read = stack.tcp_read(now, id, &mut bytes).map_err(failure)?;
         bytes.truncate(read);
+        Ok(bytes)
+    }
+
+    fn peek(
+        &mut self,
+        now: Instant,
+        connection: SocketId,
+        most: usize,
+    ) -> Result<Vec<u8>, Refusal> {
+        let (stack, id) = self.with(connection)?;
+        let mut bytes = room(stack, now, id, most);
+        let copied = stack.tcp_peek(now, id, &mut bytes).map_err(failure)?;
+        bytes.truncate(copied);
         Ok(bytes)
     }
 
@@ -428,6 +438,18 @@ impl StackHost {
             rows.extend(std::iter::repeat_n(other, count.saturating_sub(owned)));
         }
     }
+}
+
+fn readable(stack: &Stack<Vec<u8>>, id: TcpId) -> usize {
+    let connection = stack.tcp_connection(id);
+    connection.map_or(0, Connection::readable)
+}
+
+/// Room for the bytes of a call that takes `most`: no more than there are, but at least one, so that the call can say
+/// that there is none.
+fn room(stack: &mut Stack<Vec<u8>>, now: Instant, id: TcpId, most: usize) -> Vec<u8> {
+    stack.tcp_process(now, id);
+    vec![0; most.min(readable(stack, id).max(1))]
 }
 
 fn state_of(state: StackState) -> State {

@@ -1,4 +1,4 @@
-//! A host that takes each change of an option, and makes none.
+//! A host that takes each change of an option and makes none, and whose peeks return wrong bytes.
 
 use std::net::SocketAddr;
 
@@ -9,15 +9,15 @@ use crate::host::{Host, Listed, Network, Refusal, SocketId, SocketOptions, State
 use crate::settings::Setting;
 use crate::stack_host::StackHost;
 
-pub(super) struct DeafHost(StackHost);
+pub(super) struct FaultyHost(StackHost);
 
-impl DeafHost {
+impl FaultyHost {
     pub(super) fn new(network: &Network) -> Result<Self, Refusal> {
         StackHost::new(network).map(Self)
     }
 }
 
-impl Host for DeafHost {
+impl Host for FaultyHost {
     fn change(&mut self, _: Instant, _: SocketId, _: &SocketOptions) -> Result<(), Refusal> {
         Ok(())
     }
@@ -73,6 +73,16 @@ impl Host for DeafHost {
         most: usize,
     ) -> Result<Vec<u8>, Refusal> {
         self.0.read(now, connection, most)
+    }
+
+    fn peek(
+        &mut self,
+        now: Instant,
+        connection: SocketId,
+        most: usize,
+    ) -> Result<Vec<u8>, Refusal> {
+        let bytes = self.0.peek(now, connection, most)?;
+        Ok(bytes.into_iter().map(|byte| byte ^ 1).collect())
     }
 
     fn write(
