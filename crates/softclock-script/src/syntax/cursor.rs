@@ -80,9 +80,15 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// The error at the next token. A comment without an end is what is wrong there, whatever else is expected.
     pub(super) fn expected(&mut self, what: &str) -> ParseError {
+        let at = self.position();
+        let what = match self.rest().starts_with("/*") {
+            true => "`*/` behind this comment",
+            false => what,
+        };
         ParseError {
-            at: self.position(),
+            at,
             reason: Reason::Expected(what.to_owned()),
         }
     }
@@ -192,7 +198,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Skips white space and comments: `//` and `#` to the end of the line, and `/* */`. A comment that begins with
-    /// `//@` is a directive, which remains.
+    /// `//@` is a directive, which remains, as does a `/*` without an end, which no token begins with.
     fn skip_space(&mut self) {
         loop {
             let rest = self.rest();
@@ -201,8 +207,8 @@ impl<'a> Cursor<'a> {
             let is_line = trimmed.starts_with("//") && !trimmed.starts_with("//@");
             let length = if is_line || trimmed.starts_with('#') {
                 trimmed.find('\n').unwrap_or(trimmed.len())
-            } else if trimmed.starts_with("/*") {
-                trimmed.find("*/").map_or(trimmed.len(), |end| end + 2)
+            } else if let Some(end) = trimmed.strip_prefix("/*").and_then(|rest| rest.find("*/")) {
+                end + 4
             } else {
                 return;
             };

@@ -109,7 +109,7 @@ fn binary(cursor: &mut Cursor<'_>, level: usize, depth: usize) -> Result<Express
     loop {
         let operator = operators.iter().copied().find(|operator| {
             // The end of an argument such as `1)` or a comment is no operator.
-            !cursor.is_next("//@") && cursor.eat(operator)
+            !cursor.is_next("//@") && !cursor.is_next("/*") && cursor.eat(operator)
         });
         let Some(operator) = operator else {
             return Ok(left);

@@ -224,6 +224,13 @@ fn errors_say_the_place_and_what_is_expected() {
         "1:1: expected an event: a time, a command in backquotes, or a directive"
     );
     assert_eq!(mistake("0 `sysctl\n"), "2:1: expected a closing backquote");
+    for text in [
+        "0 close(1) = 0\n/* x",
+        "0 close(1\n/* x",
+        "0 close(1) = 0\n/*/ x",
+    ] {
+        assert_eq!(mistake(text), "2:1: expected `*/` behind this comment");
+    }
     assert!(mistake("0 > Q 0:0(0)").starts_with("1:5: expected flags"));
 }
 
