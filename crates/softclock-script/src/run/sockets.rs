@@ -60,6 +60,10 @@ impl<H: Host> Runner<'_, H> {
         is_retry: bool,
     ) -> Result<Outcome, Stop> {
         let argument = |index: usize| call.arguments.get(index).unwrap_or(&Expression::Any);
+        // Other calls may have no socket among their arguments.
+        if !CALLS.contains(&call.name.as_str()) {
+            return Err(unknown(call));
+        }
         if call.name == "socket" {
             return self.socket(call);
         }
@@ -93,7 +97,7 @@ impl<H: Host> Runner<'_, H> {
             "ioctl" => self.ioctl(number, argument(1), argument(2)),
             "getsockopt" => self.getsockopt(number, call),
             "setsockopt" => self.setsockopt(number, call),
-            other => Err(Stop::NotApplicable(format!("system call {other}"))),
+            _ => Err(unknown(call)),
         }
     }
 
@@ -387,6 +391,10 @@ impl<H: Host> Runner<'_, H> {
     }
 }
 
+fn unknown(call: &Call) -> Stop {
+    Stop::NotApplicable(format!("system call {}", call.name))
+}
+
 /// The flags of `recv` or `send`, out of those that are `known`.
 fn flags(call: &Call, known: i64) -> Result<i64, Stop> {
     match call.arguments.get(3).map_or(Some(0), value) {
@@ -415,3 +423,23 @@ fn socket_address(argument: &Expression, default: SocketAddr) -> SocketAddr {
         port.unwrap_or(default.port()),
     )
 }
+
+/// The system calls that the runner knows.
+const CALLS: [&str; 16] = [
+    "socket",
+    "bind",
+    "listen",
+    "accept",
+    "accept4",
+    "connect",
+    "read",
+    "recv",
+    "write",
+    "send",
+    "shutdown",
+    "close",
+    "fcntl",
+    "ioctl",
+    "getsockopt",
+    "setsockopt",
+];

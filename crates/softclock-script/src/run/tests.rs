@@ -112,6 +112,13 @@ fn what_the_runner_lacks_is_not_applicable() {
         ),
         ("0 %{ assert 1 }%\n", "code in Python"),
         ("--udp_encapsulation=tcp\n", "TCP over UDP"),
+        ("0 kqueue() = 5\n", "system call kqueue"),
+        ("0 poll([{fd=4}], 1, 0) = 1\n", "system call poll"),
+        ("0 epoll_create(1) = 5\n", "system call epoll_create"),
+        (
+            "0 epoll_wait(9, ..., 1, 0) = -1 EBADF\n",
+            "system call epoll_wait",
+        ),
     ] {
         assert_eq!(
             verdict(&[script]),
