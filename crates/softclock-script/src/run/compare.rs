@@ -166,8 +166,6 @@ fn payload(flow: &Flow, spec: &SegmentSpec, packet: &TcpPacket) -> Result<(), St
     let expected = pattern(place, packet.payload.len());
     let pairs = expected.iter().zip(&packet.payload);
     match pairs.into_iter().position(|(one, other)| one != other) {
-        // A probe of keep-alive or of a zero window may carry one byte of any value below the window.
-        Some(_) if packet.payload.len() == 1 => Ok(()),
         Some(index) => Err(format!("byte {index} of the payload is not the program's")),
         None => Ok(()),
     }
@@ -210,4 +208,73 @@ pub(super) fn show_segment(flow: &Flow, packet: &TcpPacket) -> String {
     }
     shown.push('`');
     shown
+}
+
+#[cfg(test)]
+mod tests {
+    use softclock_net::tcp::segment::Header;
+    use softclock_net::tcp::seq::Seq;
+
+    use super::*;
+    use crate::syntax::{Body, Direction, Range};
+    use crate::wire::IpHeader;
+
+    fn flow() -> Flow {
+        let mut flow = Flow::new(
+            "192.168.0.1:8080".parse().unwrap(),
+            "192.0.2.1:5".parse().unwrap(),
+        );
+        flow.learn_initial(Some(0), 1000);
+        flow
+    }
+
+    /// Compares a segment of the host at the script's position 11 with what the script expects.
+    fn compare_payload(payload: &[u8]) -> Result<(), String> {
+        let mut flow = flow();
+        let length = payload.len() as u32;
+        let segment = SegmentSpec {
+            flags: Flags::ACK,
+            range: Some(Range { start: 11, length }),
+            is_absolute: false,
+            length,
+            acknowledgment: None,
+            window: None,
+            urgent: None,
+            options: Some(Vec::new()),
+        };
+        let spec = PacketSpec {
+            direction: Direction::Out,
+            ttl: None,
+            class: None,
+            ecn: None,
+            body: Body::Tcp(segment.clone()),
+        };
+        let packet = TcpPacket {
+            ip: IpHeader {
+                source: flow.local.ip(),
+                destination: flow.remote.ip(),
+                ttl: 64,
+                class: 0,
+            },
+            header: Header {
+                source_port: flow.local.port(),
+                destination_port: flow.remote.port(),
+                sequence: Seq(1011),
+                flags: Flags::ACK,
+                ..Header::default()
+            },
+            options: Vec::new(),
+            payload: payload.to_vec(),
+        };
+        compare(&mut flow, &spec, &segment, &packet, None)
+    }
+
+    #[test]
+    fn each_byte_of_a_payload_is_compared() {
+        assert_eq!(compare_payload(&[10, 11]), Ok(()));
+        assert_eq!(compare_payload(&[10]), Ok(()));
+        for wrong in [&[10, 12][..], &[11, 11], &[11]] {
+            assert!(compare_payload(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }
