@@ -16,6 +16,12 @@ use crate::settings::{EcnUse, Setting};
 pub(super) struct Chosen {
     stack: TcpSettings,
     listen: TcpListenSettings,
+    /// Acknowledgments are not delayed, whatever the delay is.
+    acks_at_once: bool,
+    /// SYN cookies are switched off.
+    refuses_cookies: bool,
+    /// Each SYN is answered by a cookie, even if they are switched off.
+    only_cookies: bool,
 }
 
 impl Chosen {
@@ -60,18 +66,15 @@ impl Chosen {
             }
             Setting::LeastRto(time) => connection.send.minimum_timeout = *time,
             Setting::AckDelay(time) => connection.receive.ack_delay = *time,
-            Setting::DelaysAcks(true) => {}
-            Setting::DelaysAcks(false) => connection.receive.ack_delay = Duration::ZERO,
+            Setting::DelaysAcks(is_on) => self.acks_at_once = !is_on,
             Setting::KeepAlive(is_on) => connection.keep_alive.is_on = *is_on,
             Setting::KeepAliveIdle(time) => connection.keep_alive.idle = *time,
             Setting::KeepAliveInterval(time) => connection.keep_alive.interval = *time,
             Setting::KeepAliveProbes(count) => {
                 connection.keep_alive.probes = u8::try_from(*count).unwrap_or(u8::MAX);
             }
-            Setting::Cookies(true) => listen.cookies = CookieUse::WhenFull,
-            Setting::Cookies(false) => listen.cookies = CookieUse::Never,
-            Setting::CookiesOnly(true) => listen.cookies = CookieUse::Always,
-            Setting::CookiesOnly(false) => listen.cookies = CookieUse::WhenFull,
+            Setting::Cookies(is_on) => self.refuses_cookies = !is_on,
+            Setting::CookiesOnly(is_on) => self.only_cookies = *is_on,
             Setting::SynQueue(count) => listen.half_open = *count as usize,
             Setting::TimeWait(time) => self.stack.time_wait.duration = *time,
             Setting::TimeWaitGivesWay(is_on) => self.stack.time_wait.gives_way = *is_on,
@@ -114,12 +117,21 @@ impl Chosen {
         let mut settings = self.listen.clone();
         settings.backlog = Some(backlog.max(1));
         settings.connection = Some(self.connection_settings(options)?);
+        settings.listen.get_or_insert_default().cookies =
+            match (self.only_cookies, self.refuses_cookies) {
+                (true, _) => CookieUse::Always,
+                (false, true) => CookieUse::Never,
+                (false, false) => CookieUse::WhenFull,
+            };
         Ok(settings)
     }
 
     /// The settings of a connection with these options.
     pub(super) fn connection_settings(&self, options: &SocketOptions) -> Result<Settings, Refusal> {
         let mut settings = self.stack.connection.clone();
+        if self.acks_at_once {
+            settings.receive.ack_delay = Duration::ZERO;
+        }
         apply(&mut settings, options)?;
         Ok(settings)
     }
@@ -247,4 +259,39 @@ fn algorithm(name: &str) -> Result<Algorithm, Refusal> {
 
 fn unsupported(what: &str) -> Refusal {
     Refusal::Unsupported(what.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(settings: &[Setting]) -> TcpListenSettings {
+        let mut chosen = Chosen::default();
+        for setting in settings {
+            chosen.set(setting).unwrap();
+        }
+        let options = SocketOptions::default();
+        chosen.listen_settings(1, &options).unwrap()
+    }
+
+    #[test]
+    fn settings_can_be_restored_in_any_order() {
+        let cookies = |settings: &[Setting]| chosen(settings).listen.unwrap().cookies;
+        let (off, only) = (Setting::Cookies(false), Setting::CookiesOnly(true));
+        let (on, not_only) = (Setting::Cookies(true), Setting::CookiesOnly(false));
+        assert_eq!(cookies(&[]), CookieUse::WhenFull);
+        assert_eq!(cookies(&[off.clone(), not_only.clone()]), CookieUse::Never);
+        assert_eq!(cookies(&[not_only.clone(), off.clone()]), CookieUse::Never);
+        assert_eq!(cookies(&[only.clone(), on.clone()]), CookieUse::Always);
+        assert_eq!(cookies(&[off, only, not_only, on]), CookieUse::WhenFull);
+
+        let delay = |settings: &[Setting]| chosen(settings).connection.unwrap().receive.ack_delay;
+        let default = Settings::default().receive.ack_delay;
+        let time = Duration::from_millis(100);
+        let (off, on) = (Setting::DelaysAcks(false), Setting::DelaysAcks(true));
+        let set = Setting::AckDelay(time);
+        assert_eq!(delay(&[off.clone(), on.clone()]), default);
+        assert_eq!(delay(&[off.clone(), set.clone()]), Duration::ZERO);
+        assert_eq!(delay(&[off, set, on]), time);
+    }
 }
