@@ -1,13 +1,14 @@
-//! Expected and actual segments.
+//! Expected and actual packets.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use softclock_net::tcp::segment::Flags;
 
 use super::flow::{Flow, pattern};
-use crate::syntax::{Ecn, PacketSpec, SegmentSpec};
-use crate::wire::{TcpOption, TcpPacket};
+use crate::syntax::{Ecn, IcmpSpec, PacketSpec, Quoted, SegmentSpec};
+use crate::wire::{IpHeader, TCP, TcpOption, TcpPacket, UDP, quote};
 
 /// Compares a segment of the host with the script's, and learns the host's numbers from it. The first difference is the
 /// error.
@@ -23,11 +24,11 @@ pub(super) fn compare(
     if flow.local.port() == 0 {
         flow.local.set_port(packet.source().port());
     }
-    if (packet.source(), packet.destination()) != (flow.local, flow.remote) {
-        let (source, destination) = (packet.source(), packet.destination());
-        return Err(format!("the packet is from {source} to {destination}"));
-    }
-    ip_fields(spec, packet)?;
+    ends(
+        (packet.source(), packet.destination()),
+        (flow.local, flow.remote),
+    )?;
+    ip_fields(spec, &packet.ip)?;
     header(flow, segment, packet)?;
     if let Some(expected) = &segment.options {
         options(flow, expected, &packet.options, tick)?;
@@ -38,8 +39,68 @@ pub(super) fn compare(
     Ok(())
 }
 
-fn ip_fields(spec: &PacketSpec, packet: &TcpPacket) -> Result<(), String> {
-    let ip = packet.ip;
+/// Compares a datagram of UDP.
+pub(super) fn compare_datagram(
+    flow: &Flow,
+    spec: &PacketSpec,
+    length: u16,
+    (ip, ports, payload): (&IpHeader, (u16, u16), &[u8]),
+) -> Result<(), String> {
+    let source = SocketAddr::new(ip.source, ports.0);
+    let destination = SocketAddr::new(ip.destination, ports.1);
+    ends((source, destination), (flow.local, flow.remote))?;
+    ip_fields(spec, ip)?;
+    match usize::from(length) == payload.len() {
+        true => Ok(()),
+        false => Err(format!("the datagram has {} bytes", payload.len())),
+    }
+}
+
+/// Compares a message of ICMP about a packet of the remote end. Parameter and quote are compared if they are stated.
+pub(super) fn compare_message(
+    flow: &Flow,
+    spec: &PacketSpec,
+    message: &IcmpSpec,
+    (ip, numbers, rest): (&IpHeader, (u8, u8), &[u8]),
+) -> Result<(), String> {
+    ends(
+        (ip.source, ip.destination),
+        (flow.local.ip(), flow.remote.ip()),
+    )?;
+    ip_fields(spec, ip)?;
+    if message.numbers(ip.source.is_ipv6()) != Some(numbers) {
+        return Err(format!("type and code are {numbers:?}"));
+    }
+    let Some((parameter, packet)) = rest.split_first_chunk::<4>() else {
+        return Err("the message has no parameter".to_owned());
+    };
+    let parameter = u32::from_be_bytes(*parameter);
+    if message.mtu.is_some_and(|mtu| mtu != parameter) {
+        return Err(format!("the parameter is {parameter}"));
+    }
+    let (protocol, number, unused_bits) = match message.quoted {
+        Quoted::Unstated => return Ok(()),
+        Quoted::Segment(range) => (TCP, range.start, 0),
+        // Behind the length is the checksum.
+        Quoted::Datagram(length) => (UDP, length.saturating_add(8), 16),
+    };
+    let quote = quote(packet)?;
+    ends((quote.source, quote.destination), (flow.remote, flow.local))
+        .map_err(|difference| format!("in the quote, {difference}"))?;
+    match (quote.protocol, quote.number >> unused_bits) == (protocol, number) {
+        true => Ok(()),
+        false => Err("the quote is of another packet".to_owned()),
+    }
+}
+
+fn ends<T: PartialEq + fmt::Display>(actual: (T, T), expected: (T, T)) -> Result<(), String> {
+    match actual == expected {
+        true => Ok(()),
+        false => Err(format!("the packet is from {} to {}", actual.0, actual.1)),
+    }
+}
+
+fn ip_fields(spec: &PacketSpec, ip: &IpHeader) -> Result<(), String> {
     if spec.ttl.is_some_and(|ttl| ttl != ip.ttl) {
         return Err(format!("the TTL is {}", ip.ttl));
     }
@@ -217,7 +278,6 @@ mod tests {
 
     use super::*;
     use crate::syntax::{Body, Direction, Range};
-    use crate::wire::IpHeader;
 
     fn flow() -> Flow {
         let mut flow = Flow::new(

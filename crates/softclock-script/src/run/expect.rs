@@ -1,7 +1,7 @@
 //! Packets of the host.
 
 use super::clock::{Until, Window};
-use super::compare::{compare, show_segment};
+use super::compare::{compare, compare_datagram, compare_message, show_segment};
 use super::{Runner, Stop};
 use crate::host::Host;
 use crate::syntax::{Body, PacketSpec};
@@ -46,17 +46,11 @@ impl<H: Host> Runner<'_, H> {
                 )?;
                 Ok(())
             }
-            (Body::Udp(length), Packet::Udp(_, _, payload)) => {
-                match usize::from(*length) == payload.len() {
-                    true => Ok(()),
-                    false => Err(format!("the datagram has {} bytes", payload.len())),
-                }
+            (Body::Udp(length), Packet::Udp(ip, ports, payload)) => {
+                compare_datagram(self.flow(), spec, *length, (&ip, ports, &payload))
             }
-            (Body::Icmp(message), Packet::Icmp(ip, numbers, _)) => {
-                match message.numbers(ip.source.is_ipv6()) == Some(numbers) {
-                    true => Ok(()),
-                    false => Err(format!("type and code are {numbers:?}")),
-                }
+            (Body::Icmp(message), Packet::Icmp(ip, numbers, rest)) => {
+                compare_message(self.flow(), spec, message, (&ip, numbers, &rest))
             }
             _ => Err("the packet is of another protocol".to_owned()),
         }

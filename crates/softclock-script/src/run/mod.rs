@@ -11,7 +11,7 @@
 //! | `flow.rs` | sequence numbers and time stamps of the script and of the wire |
 //! | `inject.rs` | packets to the host |
 //! | `expect.rs` | packets of the host |
-//! | `compare.rs` | expected and actual segments |
+//! | `compare.rs` | expected and actual packets |
 //! | `call.rs` | system calls: results, and calls that block |
 //! | `sockets.rs` | each system call |
 //! | `socket_option.rs` | `getsockopt` and `setsockopt` |

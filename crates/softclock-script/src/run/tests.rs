@@ -313,3 +313,57 @@ fn flags_of_recv_and_send_count_or_are_not_applicable() {
         );
     }
 }
+
+#[test]
+fn stated_fields_of_messages_are_compared() {
+    let datagram = "+0 < (ttl 9) udp (10)\n";
+    for (version, message, difference) in [
+        ("4", "icmp unreachable port_unreachable [udp (10)]", ""),
+        ("6", "icmp unreachable port_unreachable [udp (10)]", ""),
+        ("4", "icmp unreachable port_unreachable mtu 0", ""),
+        (
+            "4",
+            "(ttl 3) icmp unreachable port_unreachable",
+            "the TTL is 64",
+        ),
+        (
+            "4",
+            "icmp unreachable port_unreachable mtu 7",
+            "the parameter is 0",
+        ),
+        (
+            "4",
+            "icmp unreachable port_unreachable [udp (9)]",
+            "the quote is of another packet",
+        ),
+        (
+            "4",
+            "icmp unreachable port_unreachable [1:1(0)]",
+            "the quote is of another packet",
+        ),
+        (
+            "4",
+            "icmp unreachable host_unreachable",
+            "type and code are (3, 3)",
+        ),
+    ] {
+        let option = format!("--ip_version=ipv{version}\n");
+        let expected = format!("+0 > {message}\n");
+        match verdict(&[&option, datagram, &expected]) {
+            Verdict::Passed => assert_eq!(difference, "", "{message}"),
+            Verdict::Failed(found) => {
+                assert!(
+                    !difference.is_empty() && found.contains(difference),
+                    "{message}: {found}"
+                );
+            }
+            other => panic!("{other}"),
+        }
+    }
+    let message = "+0 > icmp unreachable port_unreachable [udp (10)]\n";
+    let other = difference(&[datagram, "//@ flow 2\n", message]);
+    assert!(
+        other.contains("in the quote, the packet is from 192.0.2.1:50000 to"),
+        "{other}"
+    );
+}

@@ -13,7 +13,7 @@ use softclock_net::tcp::segment::Header;
 
 pub use build::{icmp_packet, tcp_packet, udp_packet};
 pub use option::TcpOption;
-pub use parse::{Packet, parse};
+pub use parse::{Packet, Quote, parse, quote};
 
 /// The fields of the IP header that scripts name.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,6 +1,6 @@
 //! From the bytes of a packet to its fields. All lengths and checksums must be right.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use softclock_net::checksum::{Addresses, is_transport_checksum_right};
 use softclock_net::tcp::segment::{Flags, Header};
@@ -51,6 +51,49 @@ pub fn parse(bytes: &[u8]) -> Result<Packet, String> {
         },
         other => Err(format!("the protocol is {other}")),
     }
+}
+
+/// The beginning of a packet, as a message of ICMP quotes it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Quote {
+    /// The sender's address and port.
+    pub source: SocketAddr,
+    /// The receiver's address and port.
+    pub destination: SocketAddr,
+    /// The protocol behind the header of IP.
+    pub protocol: u8,
+    /// The sequence number of a segment; the length and the checksum of a datagram.
+    pub number: u32,
+}
+
+/// Reads the quoted packet behind the parameter of a message of ICMP.
+///
+/// # Errors
+/// What is wrong with the quote.
+pub fn quote(bytes: &[u8]) -> Result<Quote, String> {
+    let fields = match bytes.first().map(|first| first >> 4) {
+        Some(4) => bytes.split_first_chunk::<20>().map(|(header, body)| {
+            let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *header;
+            let (source, destination) = ([s0, s1, s2, s3], [d0, d1, d2, d3]);
+            (source.into(), destination.into(), header[9], body)
+        }),
+        Some(6) => bytes.split_first_chunk::<40>().and_then(|(header, body)| {
+            let address =
+                |from: usize| -> Option<[u8; 16]> { header.get(from..from + 16)?.try_into().ok() };
+            Some((address(8)?.into(), address(24)?.into(), header[6], body))
+        }),
+        _ => None,
+    };
+    let quote = fields.and_then(|(source, destination, protocol, body)| {
+        let (source, destination): (IpAddr, IpAddr) = (source, destination);
+        Some(Quote {
+            source: SocketAddr::new(source, word(body, 0)?),
+            destination: SocketAddr::new(destination, word(body, 2)?),
+            protocol,
+            number: long(body, 4)?,
+        })
+    });
+    quote.ok_or_else(|| "the quoted packet is too short".to_owned())
 }
 
 fn ip(bytes: &[u8]) -> Result<(IpHeader, u8, &[u8]), String> {
