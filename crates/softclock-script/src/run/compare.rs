@@ -82,7 +82,7 @@ pub(super) fn compare_message(
         Quoted::Unstated => return Ok(()),
         Quoted::Segment(range) => (TCP, range.start, 0),
         // Behind the length is the checksum.
-        Quoted::Datagram(length) => (UDP, length.saturating_add(8), 16),
+        Quoted::Datagram(length) => (UDP, u32::from(length) + 8, 16),
     };
     let quote = quote(packet)?;
     ends((quote.source, quote.destination), (flow.remote, flow.local))
@@ -209,8 +209,8 @@ fn timestamps(
     if let (Some((script, wire)), Some((tick, tolerance))) = (flow.first_timestamp(), tick) {
         let expected_ticks = expected.wrapping_sub(script);
         let actual_ticks = actual.wrapping_sub(wire);
-        let difference = tick * expected_ticks.abs_diff(actual_ticks);
-        if difference > tolerance {
+        let difference = tick.checked_mul(expected_ticks.abs_diff(actual_ticks));
+        if difference.is_none_or(|difference| difference > tolerance) {
             return Err(format!(
                 "the time stamp is {actual_ticks} ticks behind the first"
             ));

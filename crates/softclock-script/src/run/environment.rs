@@ -48,6 +48,11 @@ impl Environment {
         for option in &script.options {
             environment.apply(option)?;
         }
+        let network = &environment.network;
+        let all = [network.local, network.gateway, network.remote];
+        if all.iter().any(|address| address.is_ipv6() != is_v6) {
+            return Err(Stop::failed("the addresses are not all of the IP version"));
+        }
         Ok(environment)
     }
 
@@ -76,7 +81,11 @@ impl Environment {
             },
             "bind_port" => self.bind_port = port()?,
             "connect_port" => self.connect_port = port()?,
-            "mtu" => self.network.mtu = number()? as usize,
+            // The minimum of IPv4 (RFC 791), and the longest packet.
+            "mtu" => match usize::from(value.parse::<u16>().map_err(|_| mistake())?) {
+                mtu @ 68.. => self.network.mtu = mtu,
+                _ => return Err(mistake()),
+            },
             "tolerance_usecs" => self.tolerance = Duration::from_micros(number()?),
             "tcp_ts_tick_usecs" => {
                 let tick = Duration::from_micros(number()?);

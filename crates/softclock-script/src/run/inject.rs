@@ -15,13 +15,16 @@ impl<H: Host> Runner<'_, H> {
     /// Delivers a packet of the script to the host.
     pub(super) fn inject(&mut self, packet: &PacketSpec) -> Result<(), Stop> {
         let bytes = match &packet.body {
-            Body::Tcp(segment) => wire::tcp_packet(&self.segment(packet, segment)?),
+            Body::Tcp(segment) => {
+                wire::tcp_packet(&self.segment(packet, segment)?).map_err(Stop::Failed)?
+            }
             Body::Icmp(message) => self.icmp(packet, message)?,
             Body::Udp(length) => {
                 let flow = self.flow().clone();
                 let ports = (flow.remote.port(), flow.local.port());
                 let payload = vec![0; usize::from(*length)];
                 wire::udp_packet(self.ip_header(packet, &flow), ports, &payload)
+                    .map_err(Stop::Failed)?
             }
         };
         self.host.on_packet(self.now, &bytes);
@@ -112,7 +115,7 @@ impl<H: Host> Runner<'_, H> {
                 flow.to_wire(flow.latest.map_or(0, |(start, _)| start)),
                 wire::TCP,
             ),
-            Quoted::Datagram(length) => (length + 8, wire::UDP),
+            Quoted::Datagram(length) => (u32::from(length) + 8, wire::UDP),
         };
         let mut quoted = Vec::with_capacity(8);
         quoted.extend(flow.local.port().to_be_bytes());
@@ -130,12 +133,8 @@ impl<H: Host> Runner<'_, H> {
         };
         let ip = self.ip_header(packet, &flow);
         let parameter = message.mtu.unwrap_or(0);
-        Ok(wire::icmp_packet(
-            ip,
-            numbers,
-            parameter,
-            (header, protocol, &quoted),
-        ))
+        let quote = (header, protocol, quoted.as_slice());
+        wire::icmp_packet(ip, numbers, parameter, quote).map_err(Stop::Failed)
     }
 }
 

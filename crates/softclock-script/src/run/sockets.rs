@@ -293,17 +293,24 @@ impl<H: Host> Runner<'_, H> {
             Err(refusal) => return Outcome::of(Err(refusal), true),
         };
         let length = usize::try_from(length.unwrap_or(0)).unwrap_or(0);
-        let bytes = pattern(place, length.saturating_sub(*progress));
-        match self.host.write(now, id, &bytes) {
-            Ok(written) => {
-                self.descriptor(number)?.written = place.wrapping_add(written as u32);
-                *progress += written;
-                match *progress < length && !is_nonblocking {
-                    true => Ok(Outcome::Blocks),
-                    false => Ok(Outcome::Returned(*progress as i64)),
-                }
+        let mut place = place;
+        loop {
+            let piece = length.saturating_sub(*progress).min(MOST_PIECE);
+            let written = match self.host.write(now, id, &pattern(place, piece)) {
+                Ok(written) => written,
+                // There was room for the pieces before.
+                Err(Refusal::Errno(Errno::EAGAIN)) if *progress > 0 => 0,
+                Err(refusal) => return Outcome::of(Err(refusal), is_nonblocking),
+            };
+            place = place.wrapping_add(written as u32);
+            self.descriptor(number)?.written = place;
+            *progress += written;
+            if *progress >= length || is_nonblocking && written < piece {
+                return Ok(Outcome::Returned(*progress as i64));
             }
-            Err(refusal) => Outcome::of(Err(refusal), is_nonblocking),
+            if written < piece {
+                return Ok(Outcome::Blocks);
+            }
         }
     }
 
@@ -423,6 +430,9 @@ fn socket_address(argument: &Expression, default: SocketAddr) -> SocketAddr {
         port.unwrap_or(default.port()),
     )
 }
+
+/// The bytes that are given to the host at once: a longer write may be longer than the memory.
+const MOST_PIECE: usize = 1 << 22;
 
 /// The system calls that the runner knows.
 const CALLS: [&str; 16] = [

@@ -367,3 +367,89 @@ fn stated_fields_of_messages_are_compared() {
         "{other}"
     );
 }
+
+#[test]
+fn hostile_scripts_have_a_verdict() {
+    let open = [LISTEN, SYN, SYN_ACK, OPEN].concat();
+    let many = vec!["1"; 100_000].join("|");
+    let sacks = "1:2 ".repeat(32);
+    let stamps = "<mss 1460,TS val 1 ecr 0,sackOK>";
+    for (begin, rest) in [
+        ("", format!("0 fcntl(4, F_SETFL, {many}) = 0\n")),
+        ("", format!("0 close({}3) = 0\n", "(".repeat(100_000))),
+        (
+            "",
+            "0 close(-9223372036854775807 - 1 / -1) = 0\n".to_owned(),
+        ),
+        ("", "0 < udp (65520)\n".to_owned()),
+        ("", "0 < udp (65535)\n".to_owned()),
+        (
+            "",
+            "0 < icmp unreachable port_unreachable [udp (4294967295)]\n".to_owned(),
+        ),
+        ("", "0 < . 0:65535(65535) ack 1 win 1\n".to_owned()),
+        (
+            "--ip_version=ipv6\n",
+            "0 < . 0:65535(65535) ack 1 win 1\n".to_owned(),
+        ),
+        ("", format!("0 < . 1:1(0) ack 1 win 1 <sack {sacks}>\n")),
+        (
+            "",
+            "0 < . 1:1(0) ack 1 win 1 <sack 1:2 3:4 5:6 7:8,TS val 1 ecr 1>\n".to_owned(),
+        ),
+        ("--mtu=0\n", SYN.to_owned()),
+        ("--mtu=18446744073709551615\n", SYN.to_owned()),
+        ("--local_ip=fd00::1\n", SYN.to_owned()),
+        ("--remote_ip=fd00::1\n", SYN.to_owned()),
+        (
+            "--tolerance_usecs=18446744073709551615\n",
+            [SYN, "+0 > R 0:0(0)\n"].concat(),
+        ),
+        (
+            &open,
+            "+0 read(4, ..., 0x7fffffffffffffff) = 1\n".to_owned(),
+        ),
+        (
+            &open,
+            "+0 recv(4, ..., 0x7fffffffffffffff, MSG_PEEK) = 1\n".to_owned(),
+        ),
+        (
+            &open,
+            "+0 write(4, ..., 4294967295) = 4294967295\n".to_owned(),
+        ),
+        (&open, "+0 write(4, ..., 4294967296) = 0\n".to_owned()),
+        (
+            &open,
+            "+0 write(4, ..., 0x7fffffffffffffff) = 1\n".to_owned(),
+        ),
+        (
+            &open,
+            "+0 setsockopt(4, IPPROTO_TCP, TCP_KEEPIDLE, [0x7fffffffffffffff], 8) = 0\n".to_owned(),
+        ),
+        ("//@ set receive_buffer=4294967295\n", open.clone()),
+        ("//@ set send_buffer=4294967295\n", open.clone()),
+        ("//@ set initial_rto=18446744073709551615\n", open.clone()),
+        (
+            "//@ set time_wait=18446744073709551615\n",
+            "0 < . 1:1(0) ack 1 win 1\n".to_owned(),
+        ),
+        ("//@ set time_wait=18446744073709551615\n", open.clone()),
+        ("//@ set ack_delay=18446744073709551615\n", open.clone()),
+        ("//@ set syn_queue=0\n", open.clone()),
+        (
+            "--tcp_ts_tick_usecs=18446744073709551615\n",
+            format!(
+                "{LISTEN}+0 < S 0:0(0) win 1000 {stamps}\n+0 > S. 0:0(0) ack 1 <mss 1460,sackOK,TS val 1 ecr 1>\n\
+             +0 < P. 1:11(10) ack 1 win 9 <TS val 2 ecr 1>\n+0.04 > . 1:1(0) ack 11 <TS val 4000000000 ecr 2>\n",
+            ),
+        ),
+    ] {
+        let verdict = verdict(&[begin, &rest]);
+        assert_ne!(
+            verdict,
+            Verdict::Passed,
+            "{begin}{}",
+            rest.get(..80).unwrap_or(&rest)
+        );
+    }
+}

@@ -123,6 +123,9 @@ impl Chosen {
                 (false, true) => CookieUse::Never,
                 (false, false) => CookieUse::WhenFull,
             };
+        let mut all = self.stack.clone();
+        all.listen = settings.listen.unwrap_or_default();
+        check(&all)?;
         Ok(settings)
     }
 
@@ -135,6 +138,12 @@ impl Chosen {
         apply(&mut settings, options)?;
         Ok(settings)
     }
+}
+
+/// Refuses values that the stack does not promise to bear.
+pub(super) fn check(settings: &TcpSettings) -> Result<(), Refusal> {
+    let result = settings.check();
+    result.map_err(|error| Refusal::Unsupported(error.to_string()))
 }
 
 /// Puts the stated options of a socket into the settings of a connection that exists. Those that count for new
@@ -218,7 +227,11 @@ fn apply(settings: &mut Settings, options: &SocketOptions) -> Result<(), Refusal
     ];
     match missing.iter().find(|(is_set, _)| *is_set) {
         Some((_, name)) => Err(unsupported(&format!("socket option {name}"))),
-        None => Ok(()),
+        None => {
+            let mut all = TcpSettings::default();
+            all.connection = settings.clone();
+            check(&all)
+        }
     }
 }
 

@@ -140,6 +140,7 @@ impl Host for StackHost {
     fn set(&mut self, setting: &Setting) -> Result<(), Refusal> {
         let mut chosen = self.chosen.clone();
         chosen.set(setting)?;
+        change::check(&chosen.stack_settings())?;
         self.chosen = chosen;
         let Some(stack) = &mut self.stack else {
             return Ok(());

@@ -56,22 +56,26 @@ const OPERATORS: [&[&str]; 6] = [
 /// Nesting deeper than this is an error, so that hostile scripts cannot exhaust the stack.
 const DEEPEST: usize = 32;
 
+/// The most operators in a list, for the same reason: each is the root of those before it.
+const MOST_OPERATORS: usize = 64;
+
 /// Reads expressions with commas between them, up to `end`.
 pub(super) fn list(cursor: &mut Cursor<'_>, end: &str) -> Result<Vec<Expression>, ParseError> {
-    elements(cursor, end, 0)
+    elements(cursor, end, 0, &mut 0)
 }
 
 fn elements(
     cursor: &mut Cursor<'_>,
     end: &str,
     depth: usize,
+    operators: &mut usize,
 ) -> Result<Vec<Expression>, ParseError> {
     let mut list = Vec::new();
     if cursor.eat(end) {
         return Ok(list);
     }
     loop {
-        list.push(element(cursor, depth)?);
+        list.push(element(cursor, depth, operators)?);
         if cursor.eat(end) {
             return Ok(list);
         }
@@ -85,41 +89,58 @@ fn elements(
     }
 }
 
-fn element(cursor: &mut Cursor<'_>, depth: usize) -> Result<Expression, ParseError> {
+fn element(
+    cursor: &mut Cursor<'_>,
+    depth: usize,
+    operators: &mut usize,
+) -> Result<Expression, ParseError> {
     // A field may begin with a dot, as in C.
     let mut ahead = cursor.clone();
     if !ahead.is_next("...") && ahead.eat(".") {
         *cursor = ahead;
     }
-    let left = binary(cursor, 0, depth)?;
+    let left = binary(cursor, 0, depth, operators)?;
     match cursor.eat("=") {
         true => Ok(Expression::Field(Box::new((
             left,
-            binary(cursor, 0, depth)?,
+            binary(cursor, 0, depth, operators)?,
         )))),
         false => Ok(left),
     }
 }
 
-fn binary(cursor: &mut Cursor<'_>, level: usize, depth: usize) -> Result<Expression, ParseError> {
-    let Some(operators) = OPERATORS.get(level) else {
-        return unary(cursor, depth);
+fn binary(
+    cursor: &mut Cursor<'_>,
+    level: usize,
+    depth: usize,
+    operators: &mut usize,
+) -> Result<Expression, ParseError> {
+    let Some(choices) = OPERATORS.get(level) else {
+        return unary(cursor, depth, operators);
     };
-    let mut left = binary(cursor, level + 1, depth)?;
+    let mut left = binary(cursor, level + 1, depth, operators)?;
     loop {
-        let operator = operators.iter().copied().find(|operator| {
+        let operator = choices.iter().copied().find(|operator| {
             // The end of an argument such as `1)` or a comment is no operator.
             !cursor.is_next("//@") && !cursor.is_next("/*") && cursor.eat(operator)
         });
         let Some(operator) = operator else {
             return Ok(left);
         };
-        let right = binary(cursor, level + 1, depth)?;
+        *operators += 1;
+        if *operators > MOST_OPERATORS {
+            return Err(cursor.expected("an expression with fewer operators"));
+        }
+        let right = binary(cursor, level + 1, depth, operators)?;
         left = Expression::Binary(operator, Box::new((left, right)));
     }
 }
 
-fn unary(cursor: &mut Cursor<'_>, depth: usize) -> Result<Expression, ParseError> {
+fn unary(
+    cursor: &mut Cursor<'_>,
+    depth: usize,
+    operators: &mut usize,
+) -> Result<Expression, ParseError> {
     if depth >= DEEPEST {
         return Err(cursor.expected("an expression that is nested less deeply"));
     }
@@ -128,27 +149,31 @@ fn unary(cursor: &mut Cursor<'_>, depth: usize) -> Result<Expression, ParseError
     }
     if cursor.eat("-") {
         let zero = Expression::Integer(0);
-        return Ok(match unary(cursor, depth + 1)? {
+        return Ok(match unary(cursor, depth + 1, operators)? {
             Expression::Integer(value) => Expression::Integer(value.wrapping_neg()),
             other => Expression::Binary("-", Box::new((zero, other))),
         });
     }
     if cursor.eat("~") {
-        return Ok(Expression::Complement(Box::new(unary(cursor, depth + 1)?)));
+        return Ok(Expression::Complement(Box::new(unary(
+            cursor,
+            depth + 1,
+            operators,
+        )?)));
     }
     if cursor.eat("&") {
-        return unary(cursor, depth + 1);
+        return unary(cursor, depth + 1, operators);
     }
     if cursor.eat("(") {
-        let inside = binary(cursor, 0, depth + 1)?;
+        let inside = binary(cursor, 0, depth + 1, operators)?;
         cursor.expect(")")?;
         return Ok(inside);
     }
     if cursor.eat("[") {
-        return elements(cursor, "]", depth + 1).map(Expression::List);
+        return elements(cursor, "]", depth + 1, operators).map(Expression::List);
     }
     if cursor.eat("{") {
-        return elements(cursor, "}", depth + 1).map(Expression::Structure);
+        return elements(cursor, "}", depth + 1, operators).map(Expression::Structure);
     }
     if cursor.eat("\"") {
         let text = cursor.until("\"", "a closing quotation mark")?;
@@ -161,7 +186,7 @@ fn unary(cursor: &mut Cursor<'_>, depth: usize) -> Result<Expression, ParseError
         return Err(cursor.expected("a value"));
     };
     match cursor.eat("(") {
-        true => elements(cursor, ")", depth + 1)
+        true => elements(cursor, ")", depth + 1, operators)
             .map(|arguments| Expression::Function(name.to_owned(), arguments)),
         false => Ok(Expression::Name(name.to_owned())),
     }

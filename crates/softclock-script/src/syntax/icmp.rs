@@ -1,7 +1,7 @@
 //! Messages of ICMP in scripts.
 
 use super::cursor::{Cursor, ParseError};
-use super::segment::{Range, range};
+use super::segment::{Range, datagram, range};
 
 /// A message of ICMP about a packet of the host, such as `icmp unreachable frag_needed mtu 1400 [1:1461(1460)]`. The
 /// names of types and codes are looked up when the script runs, since they depend on the version of IP.
@@ -25,7 +25,7 @@ pub enum Quoted {
     /// `[start:end(length)]`: a segment.
     Segment(Range),
     /// `[udp (N)]`: a datagram with so many bytes.
-    Datagram(u32),
+    Datagram(u16),
 }
 
 impl IcmpSpec {
@@ -69,7 +69,7 @@ pub(super) fn parse(cursor: &mut Cursor<'_>) -> Result<IcmpSpec, ParseError> {
         message.quoted = match cursor.eat("udp") {
             true => {
                 cursor.expect("(")?;
-                let length = cursor.decimal("the bytes of the datagram")?;
+                let length = datagram(cursor)?;
                 cursor.expect(")")?;
                 Quoted::Datagram(length)
             }

@@ -168,7 +168,7 @@ fn body(cursor: &mut Cursor<'_>) -> Result<Body, ParseError> {
     }
     if cursor.eat("udp") {
         cursor.expect("(")?;
-        let length = number16(cursor, "the bytes of the datagram")?;
+        let length = datagram(cursor)?;
         cursor.expect(")")?;
         return Ok(Body::Udp(length));
     }
@@ -280,7 +280,18 @@ pub(super) fn range(cursor: &mut Cursor<'_>) -> Result<(Option<Range>, u32), Par
     Ok((positions.map(|(start, _)| Range { start, length }), length))
 }
 
-pub(super) fn number16(cursor: &mut Cursor<'_>, what: &str) -> Result<u16, ParseError> {
+/// Reads the bytes of a datagram, whose length counts its header of 8 bytes.
+pub(super) fn datagram(cursor: &mut Cursor<'_>) -> Result<u16, ParseError> {
+    let mut before = cursor.clone();
+    match number16(cursor, MOST_DATAGRAM)? {
+        length @ ..=65_527 => Ok(length),
+        _ => Err(before.expected(MOST_DATAGRAM)),
+    }
+}
+
+const MOST_DATAGRAM: &str = "the bytes of a datagram up to 65527";
+
+fn number16(cursor: &mut Cursor<'_>, what: &str) -> Result<u16, ParseError> {
     let mut ahead = cursor.clone();
     match ahead.decimal(what).map(u16::try_from) {
         Ok(Ok(value)) => {

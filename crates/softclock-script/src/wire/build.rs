@@ -10,6 +10,9 @@ use super::{ICMP_V4, ICMP_V6, IpHeader, TCP, TcpPacket, UDP};
 
 /// The packet of IP with a segment.
 ///
+/// # Errors
+/// The options or the packet are longer than their length can say.
+///
 /// ```
 /// use softclock_script::wire::{IpHeader, Packet, TcpPacket, parse, tcp_packet};
 ///
@@ -20,10 +23,10 @@ use super::{ICMP_V4, ICMP_V6, IpHeader, TCP, TcpPacket, UDP};
 ///     class: 0,
 /// };
 /// let segment = TcpPacket { ip, header: Default::default(), options: vec![], payload: vec![1, 2] };
-/// assert_eq!(parse(&tcp_packet(&segment))?, Packet::Tcp(segment));
+/// assert_eq!(parse(&tcp_packet(&segment)?)?, Packet::Tcp(segment));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-pub fn tcp_packet(packet: &TcpPacket) -> Vec<u8> {
+pub fn tcp_packet(packet: &TcpPacket) -> Result<Vec<u8>, String> {
     let mut segment = tcp_header(&packet.header);
     for option in &packet.options {
         option.write(&mut segment);
@@ -31,6 +34,10 @@ pub fn tcp_packet(packet: &TcpPacket) -> Vec<u8> {
     // Zeros are the end of the list of options.
     segment.resize(segment.len().next_multiple_of(4), 0);
     let words = segment.len() / 4;
+    if words > MOST_WORDS {
+        let bytes = (words - FIXED_WORDS) * 4;
+        return Err(format!("the options have {bytes} bytes, more than 40"));
+    }
     if let Some(offset) = segment.get_mut(12) {
         *offset |= (words as u8) << 4;
     }
@@ -39,8 +46,11 @@ pub fn tcp_packet(packet: &TcpPacket) -> Vec<u8> {
 }
 
 /// The packet of IP with a datagram.
-pub fn udp_packet(ip: IpHeader, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
-    let length = payload.len() as u16 + 8;
+///
+/// # Errors
+/// The packet is longer than its length can say.
+pub fn udp_packet(ip: IpHeader, ports: (u16, u16), payload: &[u8]) -> Result<Vec<u8>, String> {
+    let length = length_of(payload.len() + 8)?;
     let mut datagram = Vec::with_capacity(length.into());
     for field in [ports.0, ports.1, length, 0] {
         datagram.extend(field.to_be_bytes());
@@ -51,16 +61,19 @@ pub fn udp_packet(ip: IpHeader, ports: (u16, u16), payload: &[u8]) -> Vec<u8> {
 
 /// The packet of IP with a message of ICMP about a packet that this message's receiver has sent. `quoted` is that
 /// packet's header of IP, its protocol, and the first bytes behind its header.
+///
+/// # Errors
+/// The packet is longer than its length can say.
 pub fn icmp_packet(
     ip: IpHeader,
     numbers: (u8, u8),
     parameter: u32,
     quoted: (IpHeader, u8, &[u8]),
-) -> Vec<u8> {
+) -> Result<Vec<u8>, String> {
     let mut message = vec![numbers.0, numbers.1, 0, 0];
     message.extend(parameter.to_be_bytes());
     let (header, protocol, bytes) = quoted;
-    message.extend(ip_packet(header, protocol, bytes.to_vec(), None));
+    message.extend(ip_packet(header, protocol, bytes.to_vec(), None)?);
     if ip.source.is_ipv6() {
         return ip_packet(ip, ICMP_V6, message, Some(2));
     }
@@ -84,7 +97,12 @@ pub(crate) fn tcp_header(header: &Header) -> Vec<u8> {
 }
 
 /// A packet of IP; writes the transport's checksum at `checksum`, an offset in `body`.
-fn ip_packet(ip: IpHeader, protocol: u8, mut body: Vec<u8>, checksum: Option<usize>) -> Vec<u8> {
+fn ip_packet(
+    ip: IpHeader,
+    protocol: u8,
+    mut body: Vec<u8>,
+    checksum: Option<usize>,
+) -> Result<Vec<u8>, String> {
     if let Some(offset) = checksum {
         let addresses = Addresses {
             source: ip.source,
@@ -97,7 +115,7 @@ fn ip_packet(ip: IpHeader, protocol: u8, mut body: Vec<u8>, checksum: Option<usi
     match (ip.source, ip.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             packet.extend([0x45, ip.class]);
-            packet.extend((body.len() as u16 + 20).to_be_bytes());
+            packet.extend(length_of(body.len() + 20)?.to_be_bytes());
             // No identification; the packet must not be fragmented.
             packet.extend([0, 0, 0x40, 0, ip.ttl, protocol, 0, 0]);
             packet.extend(source.octets());
@@ -107,7 +125,7 @@ fn ip_packet(ip: IpHeader, protocol: u8, mut body: Vec<u8>, checksum: Option<usi
         }
         (source, destination) => {
             packet.extend((6 << 28 | u32::from(ip.class) << 20).to_be_bytes());
-            packet.extend((body.len() as u16).to_be_bytes());
+            packet.extend(length_of(body.len())?.to_be_bytes());
             packet.extend([protocol, ip.ttl]);
             for address in [source, destination] {
                 packet.extend(match address {
@@ -118,7 +136,11 @@ fn ip_packet(ip: IpHeader, protocol: u8, mut body: Vec<u8>, checksum: Option<usi
         }
     }
     packet.extend(body);
-    packet
+    Ok(packet)
+}
+
+fn length_of(bytes: usize) -> Result<u16, String> {
+    u16::try_from(bytes).map_err(|_| format!("the packet has {bytes} bytes, more than 65535"))
 }
 
 fn put(bytes: &mut [u8], offset: usize, value: u16) {
@@ -126,3 +148,7 @@ fn put(bytes: &mut [u8], offset: usize, value: u16) {
         place.copy_from_slice(&value.to_be_bytes());
     }
 }
+
+/// The words of a header of TCP without options, and the most that it can have.
+const FIXED_WORDS: usize = 5;
+const MOST_WORDS: usize = 15;

@@ -40,7 +40,8 @@ impl TcpOption {
     /// Appends the option's bytes.
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let with_length = |out: &mut Vec<u8>, kind: u8, data: &[u8]| {
-            out.extend([kind, data.len() as u8 + 2]);
+            // One that is too long for its length is too long for any header.
+            out.extend([kind, (data.len() as u8).wrapping_add(2)]);
             out.extend(data);
         };
         match self {
