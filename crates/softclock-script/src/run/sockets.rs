@@ -121,22 +121,19 @@ impl<H: Host> Runner<'_, H> {
     }
 
     fn socket(&mut self, call: &Call) -> Result<Outcome, Stop> {
-        let names = |index: usize, wanted: &str| match call.arguments.get(index) {
-            Some(Expression::Binary("|", operands)) => {
-                matches!(&operands.0, Expression::Name(name) if name == wanted)
-            }
-            Some(Expression::Name(name)) => name == wanted,
-            _ => false,
-        };
-        if !names(1, "SOCK_STREAM") {
+        let names = |index: usize| call.arguments.get(index).map_or(Vec::new(), names);
+        let mode = names(1);
+        let is_known = |name: &&str| ["SOCK_STREAM", NONBLOCK, "SOCK_CLOEXEC"].contains(name);
+        if !mode.contains(&"SOCK_STREAM") || !mode.iter().all(is_known) {
             return Err(Stop::not_applicable("sockets of other types"));
         }
-        if names(2, "IPPROTO_SCTP") || names(2, "IPPROTO_MPTCP") {
+        let protocol = names(2);
+        if protocol.contains(&"IPPROTO_SCTP") || protocol.contains(&"IPPROTO_MPTCP") {
             return Err(Stop::not_applicable("sockets of other protocols"));
         }
         let number = self.expected_descriptor(call)?;
         let mut descriptor = Descriptor::new(Socket::Fresh(None), SocketOptions::default());
-        descriptor.is_nonblocking = matches!(call.arguments.get(1), Some(Expression::Binary(..)));
+        descriptor.is_nonblocking = mode.contains(&NONBLOCK);
         self.descriptors.insert(number, descriptor);
         Ok(Outcome::Returned(number))
     }
@@ -183,8 +180,11 @@ impl<H: Host> Runner<'_, H> {
         let number = self.expected_descriptor(call)?;
         let mut accepted = Descriptor::new(Socket::Connection(id), options);
         // FreeBSD's accept inherits the mode; accept4 states it.
-        accepted.is_nonblocking = match call.arguments.get(3) {
-            Some(Expression::Name(flag)) => flag == "SOCK_NONBLOCK",
+        accepted.is_nonblocking = match call.name.as_str() {
+            "accept4" => {
+                let flags = call.arguments.get(3).map_or(Vec::new(), names);
+                flags.contains(&NONBLOCK)
+            }
             _ => is_nonblocking,
         };
         self.descriptors.insert(number, accepted);
@@ -402,6 +402,15 @@ fn unknown(call: &Call) -> Stop {
     Stop::NotApplicable(format!("system call {}", call.name))
 }
 
+/// The names of constants that are combined by `|`.
+fn names(expression: &Expression) -> Vec<&str> {
+    match expression {
+        Expression::Name(name) => vec![name],
+        Expression::Binary("|", operands) => [names(&operands.0), names(&operands.1)].concat(),
+        _ => Vec::new(),
+    }
+}
+
 /// The flags of `recv` or `send`, out of those that are `known`.
 fn flags(call: &Call, known: i64) -> Result<i64, Stop> {
     match call.arguments.get(3).map_or(Some(0), value) {
@@ -430,6 +439,9 @@ fn socket_address(argument: &Expression, default: SocketAddr) -> SocketAddr {
         port.unwrap_or(default.port()),
     )
 }
+
+/// The flag of a socket whose calls do not wait.
+const NONBLOCK: &str = "SOCK_NONBLOCK";
 
 /// The bytes that are given to the host at once: a longer write may be longer than the memory.
 const MOST_PIECE: usize = 1 << 22;

@@ -453,3 +453,34 @@ fn hostile_scripts_have_a_verdict() {
         );
     }
 }
+
+#[test]
+fn the_mode_of_a_socket_is_a_set_of_flags() {
+    for (mode, flags) in [
+        ("SOCK_STREAM", 2),
+        ("SOCK_STREAM | SOCK_CLOEXEC", 2),
+        ("SOCK_STREAM | SOCK_NONBLOCK", 6),
+        ("SOCK_NONBLOCK | SOCK_STREAM", 6),
+        ("SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC", 6),
+    ] {
+        let socket = format!("0 socket(..., {mode}, IPPROTO_TCP) = 3\n");
+        let get = format!("+0 fcntl(3, F_GETFL) = {flags}\n");
+        assert_eq!(verdict(&[&socket, &get]), Verdict::Passed, "{mode}");
+    }
+    assert!(matches!(
+        verdict(&["0 socket(..., SOCK_DGRAM | SOCK_NONBLOCK, 0) = 3\n"]),
+        Verdict::NotApplicable(_)
+    ));
+    let open = "+0.1 < . 1:1(0) ack 1 win 1000\n";
+    for (mode, flags) in [
+        ("0", 2),
+        ("SOCK_CLOEXEC", 2),
+        ("SOCK_NONBLOCK", 6),
+        ("SOCK_NONBLOCK | SOCK_CLOEXEC", 6),
+    ] {
+        let accept = format!("+0 accept4(3, ..., ..., {mode}) = 4\n");
+        let get = format!("+0 fcntl(4, F_GETFL) = {flags}\n");
+        let text = [LISTEN, SYN, SYN_ACK, open, &accept, &get];
+        assert_eq!(verdict(&text), Verdict::Passed, "{mode}");
+    }
+}
