@@ -252,6 +252,11 @@ impl TimeWaitTable {
         Some(self.map.remove(place).send_next)
     }
 
+    /// Forgets all connections.
+    pub fn clear(&mut self) {
+        while self.remove_first().is_some() {}
+    }
+
     /// Whether a connection of the flow is in TIME-WAIT.
     pub fn contains(&self, flow: &Flow) -> bool {
         self.map.find(flow).is_some()

@@ -484,3 +484,45 @@ fn the_mode_of_a_socket_is_a_set_of_flags() {
         assert_eq!(verdict(&text), Verdict::Passed, "{mode}");
     }
 }
+
+#[test]
+fn connections_in_time_wait_are_dropped_with_or_without_a_socket() {
+    let open = [LISTEN, SYN, SYN_ACK, OPEN].concat();
+    let drop = "+0 `tcpdrop -s TIME_WAIT`\n";
+    let fin = "+0 < F. 1:1(0) ack 2 win 1000\n";
+    let ack = "+0 > . 2:2(0) ack 2\n";
+    let reset = "+0 > R 2:2(0) win 0\n";
+    let close_half = "+0 shutdown(4, SHUT_WR) = 0\n+0 > F. 1:1(0) ack 1\n";
+    let keeps = [close_half, fin, ack].concat();
+    for end in [CLOSE, &keeps] {
+        assert_eq!(verdict(&[&open, end, fin, ack]), Verdict::Passed);
+        assert_eq!(verdict(&[&open, end, drop, fin, reset]), Verdict::Passed);
+    }
+}
+
+#[test]
+fn the_rate_of_a_listener_counts_for_its_connections() {
+    let rate = "+0 setsockopt(3, SOL_SOCKET, SO_MAX_PACING_RATE, [10000], 4) = 0\n";
+    let write = "+0 write(4, ..., 3000) = 3000\n";
+    let syn = "+0 < S 0:0(0) win 10000 <mss 1000>\n";
+    let open = "+0.1 < . 1:1(0) ack 1 win 10000\n+0 accept(3, ..., ...) = 4\n";
+    let segments = ["1:1001(1000)", "1001:2001(1000)"];
+    let [first, second] = segments.map(|range| format!("> . {range} ack 1\n"));
+    let unpaced = [
+        LISTEN, syn, SYN_ACK, open, write, "+0 ", &first, "+0 ", &second,
+    ];
+    assert_eq!(verdict(&unpaced), Verdict::Passed);
+    let paced = [
+        LISTEN,
+        rate,
+        syn,
+        SYN_ACK,
+        open,
+        write,
+        "+0 ",
+        &first,
+        "+0.1~+0.11 ",
+        &second,
+    ];
+    assert_eq!(verdict(&paced), Verdict::Passed);
+}

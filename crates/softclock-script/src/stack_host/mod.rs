@@ -180,8 +180,10 @@ impl Host for StackHost {
         let Some(Socket::Listener(listener)) = self.sockets.get(&listener) else {
             return None;
         };
-        let listener = listener.id;
-        let (id, remote) = self.stack().ok()?.tcp_accept(now, listener)?;
+        let (listener, pace) = (listener.id, listener.options.pacing_rate);
+        let stack = self.stack().ok()?;
+        let (id, remote) = stack.tcp_accept(now, listener)?;
+        stack.tcp_set_pace(id, pace);
         Some((self.insert(Socket::Connection(id)), remote))
     }
 
@@ -363,6 +365,7 @@ impl Host for StackHost {
                 stack.tcp_abort(now, id);
             }
         }
+        self.stack()?.tcp_forget_time_wait();
         Ok(())
     }
 

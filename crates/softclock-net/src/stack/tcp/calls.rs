@@ -436,6 +436,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         self.tcp.time_wait.change_settings(settings)
     }
 
+    /// Forgets all connections in TIME-WAIT, without a segment. Those that have owners stay theirs.
+    pub fn tcp_forget_time_wait(&mut self) {
+        self.tcp.time_wait.clear();
+    }
+
     /// The longest packet to a destination.
     pub(super) fn mtu_of(&self, now: Instant, destination: IpAddr) -> usize {
         let path = self.path_mtus.of(now, destination);
