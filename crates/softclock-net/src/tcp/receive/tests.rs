@@ -233,15 +233,54 @@ fn an_update_waits_for_a_pending_acknowledgment_unless_the_window_is_small() {
 }
 
 #[test]
-fn windows_are_rounded_up_to_the_unit_of_their_scale() {
+fn windows_are_rounded_up_to_the_unit_of_their_scale_while_the_buffer_is_exceeded_by_one_at_most() {
     let mut receiver = Receiver::<Vec<u8>>::new(Seq(0), &ReceiveSettings::default(), 6, 1460);
     assert_eq!(receiver.buffer_bytes(), 65_700);
     assert_eq!(receiver.advertise(), 1027);
-    // The edge stays where it was, though the room would be a unit less.
-    let edge = receiver.window.edge();
+    assert_eq!(receiver.window.edge(), Seq(1 + 65_728));
     let _ = arrive(&mut receiver, 1, 30);
     assert_eq!(receiver.advertise(), 1027);
-    assert!(edge.is_before(receiver.window.edge()));
+    assert_eq!(receiver.window.edge(), Seq(30 + 65_728));
+    // What was offered stays acceptable, though the field says less.
+    let _ = arrive(&mut receiver, 30, 60);
+    assert_eq!(receiver.advertise(), 1026);
+    assert_eq!(receiver.window.edge(), Seq(30 + 65_728));
+    assert_eq!(receiver.window(), 65_698);
+}
+
+#[test]
+fn a_peer_is_stopped_though_its_segments_are_shorter_than_the_unit_of_the_scale() {
+    for (scale, length) in [(7, 100), (11, 1448)] {
+        let mut receiver = Receiver::<Vec<u8>>::new(Seq(0), &fixed(14_600), scale, 1460);
+        for _ in 0..10_000 {
+            let next = receiver.next().0;
+            let _ = arrive(&mut receiver, next, next + length);
+            receiver.advertise();
+            receiver.on_ack_sent();
+        }
+        assert!(
+            receiver.readable() <= 14_600 + (1 << scale),
+            "{}",
+            receiver.readable()
+        );
+        assert_eq!(receiver.advertise(), 0);
+    }
+}
+
+#[test]
+fn an_update_opens_a_window_that_was_rounded_down_to_nothing() {
+    // The unit exceeds the buffer.
+    let mut receiver = Receiver::<Vec<u8>>::new(Seq(0), &fixed(14_600), 14, 1460);
+    for offered in [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0] {
+        let next = receiver.next().0;
+        let _ = arrive(&mut receiver, next, next + 1460);
+        assert_eq!(receiver.advertise(), offered);
+        receiver.on_ack_sent();
+    }
+    assert!(receiver.window() > 0);
+    read(&mut receiver, 40_000);
+    assert!(receiver.window_update_is_due());
+    assert_eq!(receiver.advertise(), 1);
 }
 
 #[test]

@@ -9,8 +9,9 @@ use crate::tcp::seq::Seq;
 
 /// The right edge of the window, and the buffer behind it.
 ///
-/// - The right edge never moves left (RFC 9293, 3.8.6): a window is rounded up to the unit of its scale, by which the
-///   buffer may be exceeded.
+/// - What was offered stays acceptable: the right edge never moves left (RFC 9293, 3.8.6). A window is rounded up to the
+///   unit of its scale as long as the buffer is exceeded by one unit at most, and rounded down otherwise. The window
+///   field then seems to take back less than a unit, as RFC 7323, 2.4 allows.
 /// - Silly windows are avoided (RFC 9293, 3.8.6.2.2): without room for a segment or a quarter of the buffer, the edge
 ///   stays. Otherwise all room is offered in acknowledgments that are sent anyway; a window update by itself waits for
 ///   room for at least two segments. FreeBSD does the same.
@@ -87,7 +88,13 @@ impl Window {
     /// Moves the edge as far as there is room; returns the window field.
     pub(super) fn advertise(&mut self, next: Seq, unread: u32) -> u16 {
         let offered = self.edge.since(next).max(self.worthwhile(unread));
-        let units = offered.div_ceil(1 << self.scale);
+        let unit = 1 << self.scale;
+        // If each acknowledgment were rounded up, the edge would move with those of an owner that does not read.
+        let most = (self.buffer + unit).saturating_sub(unread);
+        let units = match offered.next_multiple_of(unit) <= most {
+            true => offered.div_ceil(unit),
+            false => offered / unit,
+        };
         let field = u16::try_from(units).unwrap_or(u16::MAX);
         self.edge = self.edge.max(next + (u32::from(field) << self.scale));
         self.was_closed = field == 0;
@@ -96,7 +103,12 @@ impl Window {
 
     /// Whether a segment should be sent only to move the edge. `is_ack_pending`: a segment will be sent soon anyway.
     pub(super) fn update_is_due(&self, next: Seq, unread: u32, is_ack_pending: bool) -> bool {
-        let (offered, worthwhile) = (self.edge.since(next), self.worthwhile(unread));
+        // What was rounded down to nothing does not let the other end send.
+        let offered = match self.was_closed {
+            true => 0,
+            false => self.edge.since(next),
+        };
+        let worthwhile = self.worthwhile(unread);
         let gain = worthwhile.saturating_sub(offered);
         let (gain, segments) = (u64::from(gain), 2 * u64::from(self.mss));
         let buffer = u64::from(self.buffer);

@@ -21,7 +21,7 @@ struct Half {
     fin: Option<Seq>,
     /// The shift of the windows that it states, unless the peer has not offered any.
     scale: Option<u8>,
-    /// The right edge of the window that it has offered.
+    /// The rightmost edge of the windows that it has offered. The latest may be less by less than the unit of the scale.
     edge: Option<Seq>,
     acknowledged: Option<Seq>,
     /// A reset by a host that knows nothing of the connection: without an acknowledgment, at the number behind its SYN.
@@ -169,13 +169,13 @@ impl Half {
         let edge = acknowledgment + (u32::from(header.window) << shift);
         if let Some(before) = self.edge {
             assert!(
-                before.is_at_or_before(edge),
+                before.is_before(edge + (1 << shift)),
                 "the window shrinks by {} of {}",
                 before.since(edge),
                 u32::from(header.window) << shift,
             );
         }
-        self.edge = Some(edge);
+        self.edge = Some(self.edge.map_or(edge, |before| before.max(edge)));
         for block in segment.options.sack.as_slice() {
             assert!(block.start.is_before(block.end), "an empty block");
             assert!(block.end.is_at_or_before(peer.end), "reports the future");
