@@ -282,6 +282,7 @@ impl Scoreboard {
         snapshot: Snapshot,
     ) -> Option<Record> {
         let record = self.records.get_mut(index)?;
+        debug_assert!(record.state != RecordState::Sacked, "it has arrived");
         if record.state == RecordState::Lost {
             self.lost -= record.length;
             self.in_flight += record.length;

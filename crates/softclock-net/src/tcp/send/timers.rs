@@ -129,13 +129,15 @@ impl Sender {
         }
     }
 
-    /// Sets the timer for a tail loss probe if one can be of use (RFC 8985, 7.2): losses that are suspected have timers
-    /// of their own, and only one probe is under way.
+    /// Whether the end of a flight may be probed (RFC 8985, 7.2): losses that are suspected have timers of their own.
+    pub(super) fn may_probe_tail(&self, flight: &Flight) -> bool {
+        self.phase == Phase::Open && flight.board.sacked() == 0
+    }
+
+    /// Sets the timer for a tail loss probe if one can be of use: only one is under way.
     pub(super) fn set_early_of(&self, flight: &mut Flight, now: Instant, wait: Wait) {
-        let is_useful = self.limits.has_sack
-            && self.phase == Phase::Open
-            && flight.board.sacked() == 0
-            && !self.tail_probe.is_open();
+        let is_useful =
+            self.limits.has_sack && self.may_probe_tail(flight) && !self.tail_probe.is_open();
         match flight.early {
             Some((_, Early::Reordering)) => {}
             _ if !is_useful => flight.early = None,

@@ -31,7 +31,10 @@ impl Sender {
         if core::mem::take(&mut self.flags.probes_window) {
             return self.window_probe();
         }
-        if core::mem::take(&mut self.flags.probes_tail) {
+        // An acknowledgment since the timer expired can have brought a selective one, or a loss.
+        let probes_tail = core::mem::take(&mut self.flags.probes_tail)
+            && (self.flight.as_ref()).is_some_and(|flight| self.may_probe_tail(flight));
+        if probes_tail {
             let probe = self.tail_probe(now);
             if probe.is_some() {
                 return probe;

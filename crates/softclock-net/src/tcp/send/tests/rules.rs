@@ -251,6 +251,21 @@ fn a_receiver_that_drops_what_it_had_acknowledged_gets_it_again() {
 }
 
 #[test]
+fn a_tail_that_has_arrived_before_its_probe_is_sent_is_not_probed() {
+    let mut bench = Bench::plain();
+    bench.write(2000);
+    assert_eq!(bench.starts(), [0, 1000]);
+    assert_eq!(bench.wait(), TimerOutcome::Retransmit);
+    bench.ack(0, &[(1000, 2000)]);
+    assert!(bench.sent().is_empty());
+    let flight = bench.sender.flight.as_ref().unwrap();
+    flight.board.check(Seq(0), Seq(2000));
+    // The other segment has the timer of the reordering window.
+    assert_eq!(bench.wait(), TimerOutcome::Retransmit);
+    assert_eq!(bench.starts(), [0]);
+}
+
+#[test]
 fn the_buffer_refuses_and_calls_back() {
     let mut bench = Bench::plain();
     let room = bench.sender.room();
