@@ -33,9 +33,9 @@ pub(super) struct Flight {
 }
 
 impl Flight {
-    pub(super) fn new(una: Seq) -> Box<Self> {
+    pub(super) fn new(una: Seq, has_sack: bool) -> Box<Self> {
         Box::new(Self {
-            board: Scoreboard::new(una),
+            board: Scoreboard::new(una, has_sack),
             rack: Rack::new(una),
             sampler: RateSampler::default(),
             reduction: Reduction::default(),

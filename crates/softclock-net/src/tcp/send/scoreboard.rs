@@ -86,12 +86,14 @@ pub(super) struct Scoreboard {
     lost_from: Seq,
     /// Every record before this position is sacked, lost, or was retransmitted.
     pub(super) settled: Seq,
-    /// Retransmissions in the order of their sending; obsolete entries are dropped when they are met.
+    /// Retransmissions in the order of their sending; obsolete entries are dropped when they are met. Empty without
+    /// SACK, as nothing looks for losses by time then.
     pub(super) resent: VecDeque<(Seq, Instant)>,
+    has_sack: bool,
 }
 
 impl Scoreboard {
-    pub(super) fn new(una: Seq) -> Self {
+    pub(super) fn new(una: Seq, has_sack: bool) -> Self {
         Self {
             records: VecDeque::new(),
             in_flight: 0,
@@ -102,6 +104,7 @@ impl Scoreboard {
             lost_from: una,
             settled: una,
             resent: VecDeque::new(),
+            has_sack,
         }
     }
 
@@ -291,7 +294,9 @@ impl Scoreboard {
         record.sent = now;
         record.snapshot = snapshot;
         record.transmissions = record.transmissions.saturating_add(1);
-        self.resent.push_back((record.seq, now));
+        if self.has_sack {
+            self.resent.push_back((record.seq, now));
+        }
         Some(*record)
     }
 
@@ -374,6 +379,9 @@ impl Scoreboard {
         }
         // A retransmission that was marked lost has left the list, so it is listed again.
         self.resent.clear();
+        if !self.has_sack {
+            return;
+        }
         let again = self
             .records
             .iter()

@@ -158,9 +158,9 @@ impl Sender {
     fn send_new(&mut self, length: u32, fin: bool, kind: TransmitKind, now: Instant) -> Transmit {
         let seq = self.next;
         let in_flight = self.in_flight();
-        let una = self.una;
+        let (una, has_sack) = (self.una, self.limits.has_sack);
         let is_first = self.flight.is_none();
-        let flight = self.flight.get_or_insert_with(|| Flight::new(una));
+        let flight = (self.flight).get_or_insert_with(|| Flight::new(una, has_sack));
         let bytes = length + u32::from(fin);
         let record = Record {
             seq,

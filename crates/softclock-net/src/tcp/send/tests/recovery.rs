@@ -167,6 +167,41 @@ fn after_a_timeout_an_original_that_arrives_shows_it_needless() {
     assert!(bench.sent().is_empty(), "the rest is under way");
 }
 
+/// A sender whose peer has no selective acknowledgments.
+fn without_sack() -> Bench {
+    let mut settings = SendSettings::default();
+    settings.pacing.is_enabled = false;
+    let options = PeerOptions {
+        is_sack_permitted: false,
+        ..peer()
+    };
+    Bench::new(&settings, &options)
+}
+
+#[test]
+fn retransmissions_without_sack_take_no_memory() {
+    let mut bench = without_sack();
+    let mut una = 0;
+    bench.write(8000);
+    bench.sent();
+    for _ in 0..1000 {
+        bench.write(bench.sender.room().min(4000));
+        bench.pass(40);
+        bench.sent();
+        for _ in 0..3 {
+            bench.ack(una, &[]);
+        }
+        bench.sent();
+        bench.pass(40);
+        una += 1000;
+        bench.ack(una, &[]);
+        bench.sent();
+        let flight = bench.sender.flight.as_ref().expect("data is in flight");
+        assert!(flight.board.resent.len() <= flight.board.records.len());
+    }
+    assert!(bench.sender.stats().retransmissions >= 500);
+}
+
 /// RFC 8985, 7.4.2, and RFC 3708: a probe is sent by timeout, so the report of its duplicate shows neither reordering
 /// nor that the recovery is needless, whether it comes during the recovery or behind it.
 #[test]
