@@ -80,7 +80,7 @@ pub(super) struct Scoreboard {
     lost: u32,
     sacked: u32,
     sacked_segments: u32,
-    /// The blocks of the last acknowledgment that had any.
+    /// The blocks of the last acknowledgment that had any, as far as they lie ahead of SND.UNA.
     seen: SackBlocks,
     /// No lost record lies before this position.
     lost_from: Seq,
@@ -176,6 +176,14 @@ impl Scoreboard {
         }
         self.settled = self.settled.max(una);
         self.lost_from = self.lost_from.max(una);
+        // After 2^31 bytes, blocks behind would seem to lie ahead.
+        let mut ahead = SackBlocks::default();
+        for &seen in self.seen.as_slice() {
+            if una.is_before(seen.end) {
+                ahead.push(seen);
+            }
+        }
+        self.seen = ahead;
     }
 
     /// Marks the records that lie in blocks entirely. Blocks beyond `next` or before `una` are ignored.
@@ -414,5 +422,54 @@ impl Scoreboard {
             record.end()
         });
         assert_eq!(end, next);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::send::ClockUnit;
+    use crate::tcp::send::delivery::Facts;
+
+    #[test]
+    fn a_block_counts_though_an_earlier_one_had_its_numbers_before_they_wrapped() {
+        let facts = Facts {
+            arrived: Instant::ORIGIN,
+            least_rtt: Default::default(),
+            echo: None,
+            clock: ClockUnit::default(),
+            forward: Seq(0),
+            recovery_point: Seq(0),
+        };
+        let mut board = Scoreboard::new(Seq(0), true);
+        let mut next = Seq(0);
+        // Data is always in flight.
+        for round in 0..9 {
+            let mut delivery = Delivery::new(facts);
+            for length in [1000, (1 << 29) - 1000] {
+                board.push(Record {
+                    seq: next,
+                    length,
+                    sent: Instant::ORIGIN,
+                    snapshot: Snapshot::default(),
+                    state: RecordState::InFlight,
+                    transmissions: 1,
+                    has_fin: false,
+                });
+                next += length;
+            }
+            let una = next - (1 << 29);
+            board.acknowledge(una, &mut delivery);
+            // The numbers of the first round come again in the last one.
+            if round % 8 == 0 {
+                let block = SackBlock {
+                    start: una + 1000,
+                    end: next,
+                };
+                board.apply(&[block], una, next, &mut delivery);
+                assert_eq!(board.sacked(), (1 << 29) - 1000);
+            }
+            board.check(una, next);
+        }
     }
 }
