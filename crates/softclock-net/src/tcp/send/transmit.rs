@@ -67,10 +67,9 @@ impl Sender {
 
     /// Losses are repaired before new data is sent, except while a timeout is in doubt (RFC 5682, 3.1, step 2).
     fn candidate(&mut self, now: Instant) -> Option<Candidate> {
-        let is_testing = self
-            .flight
-            .as_ref()
-            .is_some_and(|flight| flight.spurious == Spurious::Testing);
+        // A timeout that was taken back leaves nothing to test.
+        let is_testing = self.phase == Phase::Loss
+            && (self.flight.as_ref()).is_some_and(|flight| flight.spurious == Spurious::Testing);
         if is_testing && let Some(new) = self.new_segment(now) {
             return Some(new);
         }
