@@ -306,7 +306,14 @@ impl Sender {
             }
         } else {
             let is_third = self.phase == Phase::Open && flight.duplicates == DUPLICATE_THRESHOLD;
-            let is_partial = self.phase != Phase::Open && event.is_advance();
+            // After a timeout, several are sent again at a time, each of which has an acknowledgment of its own.
+            let front = flight.board.records.front();
+            let is_resent = front.is_some_and(|record| record.transmissions > 1);
+            let is_partial = match self.phase {
+                Phase::Open => false,
+                Phase::Recovery => event.is_advance(),
+                Phase::Loss => event.is_advance() && !is_resent,
+            };
             if (is_third || is_partial) && flight.board.mark_lost(0) > 0 {
                 detection.segments = 1;
                 // RFC 6582, 3.2, step 3: a partial acknowledgment sends the next one at once.
