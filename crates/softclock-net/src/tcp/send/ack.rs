@@ -69,6 +69,7 @@ impl Sender {
         if verdict != AckVerdict::Old {
             self.update_window(ack);
         }
+        self.flags.is_at_recovery_point &= !event.is_advance();
         self.on_twice_arrived(&event);
         self.end_tail_probe(&event);
         if let Some(mut flight) = self.flight.take() {
@@ -305,7 +306,10 @@ impl Sender {
                 detection.again_at = Some(at);
             }
         } else {
-            let is_third = self.phase == Phase::Open && flight.duplicates == DUPLICATE_THRESHOLD;
+            // RFC 6582, 3.2, step 1: duplicates at the end of a recovery may answer what it has sent again.
+            let is_third = self.phase == Phase::Open
+                && flight.duplicates == DUPLICATE_THRESHOLD
+                && !self.flags.is_at_recovery_point;
             // After a timeout, several are sent again at a time, each of which has an acknowledgment of its own.
             let front = flight.board.records.front();
             let is_resent = front.is_some_and(|record| record.transmissions > 1);

@@ -159,6 +159,8 @@ struct Flags {
     probes_tail: bool,
     /// One retransmission may go whatever the congestion window is.
     forces_retransmission: bool,
+    /// SND.UNA is just behind all that was in flight when the last recovery began.
+    is_at_recovery_point: bool,
 }
 
 /// The phases of loss recovery.

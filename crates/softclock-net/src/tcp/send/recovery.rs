@@ -23,6 +23,7 @@ impl Sender {
         self.controller.on_recovered(event.now);
         self.reordering.on_recovered();
         self.phase = Phase::Open;
+        self.flags.is_at_recovery_point = self.una == flight.recovery_point;
         flight.spurious = Spurious::No;
         flight.presumed = 0;
         flight.duplicates = 0;
