@@ -34,14 +34,14 @@ use crate::tcp::seq::Seq;
 /// control.on_loss(now, 14_600, Seq(14_600));
 /// assert_eq!((control.window(), control.slow_start_threshold()), (10_220, 10_220));
 /// // The segment arrives after all: the reduction is taken back.
-/// control.undo();
+/// assert!(control.undo());
 /// assert_eq!((control.window(), control.slow_start_threshold()), (14_600, u32::MAX));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Controller {
     window: u32,
     threshold: u32,
-    /// SND.NXT at the last reduction. In `Phase::Reduced`, no further one takes place until it is acknowledged.
+    /// SND.NXT at the last reduction, or timeout. In `Phase::Reduced`, no further one takes place until it is acknowledged.
     reduced_until: Seq,
     /// Bytes sent again in the present recovery.
     retransmitted: u32,
@@ -393,7 +393,8 @@ impl Controller {
     }
 
     /// Reduces the window to one segment for a retransmission timeout. Timeouts in a row reduce the threshold once.
-    pub fn on_timeout(&mut self, _now: Instant, in_flight: u32) {
+    /// `next` is SND.NXT.
+    pub fn on_timeout(&mut self, _now: Instant, in_flight: u32, next: Seq) {
         if self.phase != Phase::TimedOut {
             // A timeout in a recovery ends it; both are taken back together.
             if self.phase == Phase::Open {
@@ -406,14 +407,16 @@ impl Controller {
             (self.phase, self.is_after_timeout) = (Phase::TimedOut, true);
             self.is_from_unused = false;
         }
+        self.reduced_until = next;
         self.window = self.mss.into();
     }
 
     /// Takes back the last reduction, since it was spurious (RFC 4015, RFC 5682, RFC 9438 4.9). A window that has grown
     /// beyond the former one meanwhile is kept. Has no effect after a mark of congestion, or if nothing was reduced.
-    pub fn undo(&mut self) {
+    /// Returns whether it has.
+    pub fn undo(&mut self) -> bool {
         let History::Reduction(undo) = self.history else {
-            return;
+            return false;
         };
         self.set_window(self.window.max(undo.window));
         self.threshold = undo.threshold;
@@ -427,6 +430,7 @@ impl Controller {
         if self.threshold == u32::MAX {
             self.begin_initial_slow_start();
         }
+        true
     }
 
     /// Sets the window at the end of a fast recovery, to at most the threshold.

@@ -168,7 +168,7 @@ fn an_acknowledgment_counts_for_one_segment_after_a_timeout() {
             byte_counting_limit: limit,
             ..CongestionSettings::default()
         });
-        path.control.on_timeout(at(1_000), 10_000);
+        path.control.on_timeout(at(1_000), 10_000, Seq(path.next));
         assert_eq!(
             (path.control.window(), path.control.slow_start_threshold()),
             (1_000, 7_000)
@@ -220,7 +220,8 @@ fn new_reno_grows_by_a_segment_in_a_round_trip() {
 fn slow_start_hands_over_to_congestion_avoidance_at_the_threshold() {
     let mut path = Path::new(&settings(Algorithm::NewReno));
     (0..3).for_each(|_| path.round());
-    path.control.on_timeout(at(path.now_ms), path.in_flight());
+    path.control
+        .on_timeout(at(path.now_ms), path.in_flight(), Seq(path.next));
     assert_eq!(
         (path.control.window(), path.control.slow_start_threshold()),
         (1_000, 40_000)
@@ -274,13 +275,13 @@ fn undo_restores_window_threshold_and_curve() {
         let mut kept = path.control.clone();
         path.lose();
         assert!(path.control.window() < window);
-        path.control.undo();
+        assert!(path.control.undo());
         assert_eq!(
             (path.control.window(), path.control.slow_start_threshold()),
             (window, threshold)
         );
         // A second call has no effect.
-        path.control.undo();
+        assert!(!path.control.undo());
         assert_eq!(path.control.window(), window);
         // Growth goes on as if nothing had happened, but for parts of a byte and Reno's count of bytes.
         (0..10).for_each(|_| path.round());
@@ -302,7 +303,8 @@ fn undo_of_a_timeout_within_a_recovery_restores_the_time_before_both() {
     let mut path = Path::new(&CongestionSettings::default());
     (0..3).for_each(|_| path.round());
     path.lose();
-    path.control.on_timeout(at(path.now_ms), path.in_flight());
+    path.control
+        .on_timeout(at(path.now_ms), path.in_flight(), Seq(path.next));
     assert_eq!(
         (path.control.window(), path.control.slow_start_threshold()),
         (1_000, 39_200)
@@ -321,7 +323,8 @@ fn timeouts_in_a_row_reduce_the_threshold_once() {
     let mut path = Path::new(&CongestionSettings::default());
     (0..3).for_each(|_| path.round());
     for _ in 0..5 {
-        path.control.on_timeout(at(path.now_ms), path.in_flight());
+        path.control
+            .on_timeout(at(path.now_ms), path.in_flight(), Seq(path.next));
         assert_eq!(
             (path.control.window(), path.control.slow_start_threshold()),
             (1_000, 56_000)
@@ -329,7 +332,8 @@ fn timeouts_in_a_row_reduce_the_threshold_once() {
     }
     path.acknowledge(1_000);
     // Bytes were acknowledged, so the next one is another event. The window of two segments counts.
-    path.control.on_timeout(at(path.now_ms), path.in_flight());
+    path.control
+        .on_timeout(at(path.now_ms), path.in_flight(), Seq(path.next));
     assert_eq!(
         (path.control.window(), path.control.slow_start_threshold()),
         (1_000, 2_000)
@@ -350,7 +354,7 @@ fn marks_reduce_the_window_once_in_a_round_trip_and_are_not_undone() {
     };
     assert!(mark(&mut path));
     assert_eq!(path.control.window(), 56_000);
-    path.control.undo();
+    assert!(!path.control.undo());
     assert_eq!(path.control.window(), 56_000);
     let end = path.next;
     while Seq(path.una).is_before(Seq(end)) {
@@ -366,6 +370,22 @@ fn marks_reduce_the_window_once_in_a_round_trip_and_are_not_undone() {
     path.acknowledge(1);
     assert!(mark(&mut path));
     assert!(path.control.window() < 42_000);
+}
+
+#[test]
+fn a_mark_with_the_last_acknowledgment_after_a_timeout_reduces_no_more() {
+    let mut path = Path::new(&CongestionSettings::default());
+    (0..3).for_each(|_| path.round());
+    path.control
+        .on_timeout(at(path.now_ms), path.in_flight(), Seq(path.next));
+    path.recover();
+    for is_answered in [false, true] {
+        let (una, next) = (Seq(path.una), Seq(path.next));
+        let now = at(path.now_ms);
+        let is_reduced = path.control.on_ecn(now, path.in_flight(), una, next);
+        assert_eq!(is_reduced, is_answered);
+        path.acknowledge(1);
+    }
 }
 
 #[test]
@@ -473,7 +493,7 @@ fn segments_of_another_size_keep_a_window_in_use() {
     (0..3).for_each(|_| path.round());
     path.control.set_mss(536);
     assert_eq!(path.control.window(), 80_000);
-    path.control.on_timeout(at(path.now_ms), 0);
+    path.control.on_timeout(at(path.now_ms), 0, Seq(path.next));
     path.control.set_mss(9_000);
     assert_eq!(path.control.window(), 9_000);
 }
@@ -555,9 +575,11 @@ fn apply(control: &mut Controller, now: Instant, step: &Step) {
         Step::Mark(in_flight, next) => {
             control.on_ecn(now, in_flight, Seq(next) - in_flight, Seq(next));
         }
-        Step::Timeout(in_flight) => control.on_timeout(now, in_flight),
+        Step::Timeout(in_flight) => control.on_timeout(now, in_flight, Seq(in_flight)),
         Step::Recovered => control.on_recovered(now),
-        Step::Undo => control.undo(),
+        Step::Undo => {
+            control.undo();
+        }
         Step::Window(window) => control.set_window_after_recovery(window),
         Step::Mss(mss) => control.set_mss(mss),
         Step::Retransmitted(bytes) => control.on_retransmitted(bytes),
@@ -597,7 +619,7 @@ proptest! {
         control.on_recovered(at(6));
         let (window, threshold) = (control.window(), control.slow_start_threshold());
         match is_timeout {
-            true => control.on_timeout(at(7), in_flight),
+            true => control.on_timeout(at(7), in_flight, Seq(in_flight)),
             false => control.on_loss(at(7), in_flight, Seq(in_flight)),
         }
         control.undo();

@@ -103,7 +103,7 @@ impl Sender {
             self.phase == Phase::Open || (self.phase == Phase::Loss && self.backoff == 0);
         match is_first {
             true => {
-                self.controller.on_timeout(now, in_flight);
+                self.controller.on_timeout(now, in_flight, self.next);
                 self.report_reduction();
                 self.undo.arm(self.una, self.next);
             }
@@ -216,8 +216,8 @@ impl Sender {
             self.reordering.on_reordered();
         }
         self.phase = Phase::Open;
-        self.flags.reports_reduction = false;
-        self.controller.undo();
+        // A reduction for a mark of congestion since then stays, and is reported.
+        self.flags.reports_reduction &= !self.controller.undo();
         self.undo.disarm();
         self.stats.undone = self.stats.undone.wrapping_add(1);
     }

@@ -130,6 +130,37 @@ fn a_needless_retransmission_is_found_by_its_duplicate() {
 }
 
 #[test]
+fn a_mark_is_reported_though_the_recovery_before_it_proves_needless() {
+    let options = PeerOptions {
+        ecn: Ecn::Classic,
+        ..peer()
+    };
+    let mut settings = SendSettings::default();
+    settings.pacing.is_enabled = false;
+    let mut bench = Bench::new(&settings, &options);
+    bench.write(10_000);
+    bench.sent();
+    bench.pass(40);
+    bench.ack(0, &[(1000, 4000)]);
+    assert_eq!(bench.starts(), [0]);
+    bench.pass(5);
+    bench.ack(10_000, &[]);
+    bench.write(10_000);
+    assert!(bench.sent().iter().any(|segment| segment.cwr));
+    bench.pass(40);
+    let window = bench.sender.congestion_window();
+    bench.ack_with(12_000, &[], 1 << 20, None, true);
+    let reduced = bench.sender.congestion_window();
+    assert!(reduced < window);
+    // The report of the duplicate comes before the first segment with the smaller window.
+    bench.ack(12_000, &[(0, 1000)]);
+    assert_eq!(bench.sender.stats().undone, 1);
+    assert_eq!(bench.sender.congestion_window(), reduced);
+    bench.ack(16_000, &[]);
+    assert!(bench.sent().iter().any(|segment| segment.cwr));
+}
+
+#[test]
 fn a_needless_recovery_is_found_by_the_echo_of_the_original() {
     let mut bench = Bench::plain();
     bench.write(10_000);
