@@ -25,6 +25,8 @@ pub(super) struct Event<'a> {
     pub(super) flight_before: u32,
     /// Whether it is a duplicate by RFC 5681, 2: without data, at SND.UNA, with the same window.
     is_duplicate: bool,
+    /// Whether the peer's window had room before.
+    was_open: bool,
     /// The range that has arrived twice (RFC 2883).
     twice: Option<SackBlock>,
 }
@@ -64,6 +66,7 @@ impl Sender {
             is_duplicate: verdict == AckVerdict::Duplicate
                 && !ack.carries_data
                 && ack.window == self.window,
+            was_open: self.open_window() > 0,
             twice: self.twice_arrived(ack),
         };
         if verdict != AckVerdict::Old {
@@ -416,7 +419,7 @@ impl Sender {
             };
         }
         if self.flight.is_none() {
-            self.close_flight();
+            self.close_flight(event.was_open);
         }
         if self.flags.is_writer_waiting && self.room() as u32 >= self.buffer() / 3 {
             self.flags.is_writer_waiting = false;
@@ -425,13 +428,17 @@ impl Sender {
         self.update_pace();
     }
 
-    fn close_flight(&mut self) {
+    fn close_flight(&mut self, was_open: bool) {
         self.phase = Phase::Open;
-        let is_open = self.next.is_before(self.una + self.window);
+        // A window that stays too small to be worth a segment leaves its timer as it is, however often the peer sends.
+        let is_wait_over = match was_open {
+            true => self.allowed().is_some(),
+            false => self.open_window() > 0,
+        };
         match self.timer {
             Timer::Retransmission => self.timer = Timer::Off,
             // The probe of a closed window may have been all that was left to send.
-            Timer::Persist if is_open || !self.has_unsent() => {
+            Timer::Persist if is_wait_over || !self.has_unsent() => {
                 self.timer = Timer::Off;
                 self.backoff = 0;
                 self.unanswered = 0;

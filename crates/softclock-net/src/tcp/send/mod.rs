@@ -324,14 +324,18 @@ impl Sender {
         self.next.since(self.una)
     }
 
+    /// The bytes that the peer's window has room for.
+    fn open_window(&self) -> u32 {
+        (self.una + self.window).since(self.next)
+    }
+
     /// Returns the bytes in flight from which congestion reduces the window: `size`, and the bytes that only the pacer
     /// of the congestion window holds back, but no more than the larger of `size` and this window. A sender without
     /// pacing would have these bytes in flight. RFC 9438, 4.6 allows to reduce from the whole window.
     fn flight_with_paced(&self, size: u32) -> u32 {
         let is_held_back = self.paced_at != Instant::FAR_FUTURE && !self.pace.is_stated();
-        let open = (self.una + self.window).since(self.next);
         let held_back = match is_held_back {
-            true => self.unsent().min(open),
+            true => self.unsent().min(self.open_window()),
             false => 0,
         };
         size.saturating_add(held_back)

@@ -99,8 +99,7 @@ impl Sender {
         if self.unanswered > self.limits.retries {
             return TimerOutcome::GiveUp;
         }
-        let is_open = self.next.is_before(self.una + self.window);
-        match is_open {
+        match self.open_window() > 0 {
             true => self.flags.overrides_avoidance = true,
             false => self.flags.probes_window = true,
         }

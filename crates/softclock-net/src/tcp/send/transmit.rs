@@ -115,17 +115,26 @@ impl Sender {
     /// and Nagle's rule allow, with FIN or not. Sets the persist timer if the peer's window is all that hinders an
     /// otherwise idle sender.
     fn fitting(&mut self, now: Instant) -> Option<(u32, bool)> {
-        let unsent = self.unsent();
-        let has_fin = self.fin == Fin::Queued;
-        if unsent == 0 && !has_fin {
+        if !self.has_unsent() {
             let in_flight = self.in_flight();
             if let Some(flight) = self.flight.as_deref_mut() {
                 flight.sampler.on_app_limited(in_flight);
             }
             return None;
         }
+        let allowed = self.allowed();
+        if allowed.is_none() {
+            self.await_window(now);
+        }
+        allowed
+    }
+
+    /// The longest new segment that may leave, see [`fitting`](Self::fitting). Changes nothing.
+    pub(super) fn allowed(&self) -> Option<(u32, bool)> {
+        let unsent = self.unsent();
+        let has_fin = self.fin == Fin::Queued;
         let most = u32::from(self.mss);
-        let open = (self.una + self.window).since(self.next);
+        let open = self.open_window();
         let length = unsent.min(most).min(open);
         let is_last = length == unsent;
         // FIN takes a position in the window, too.
@@ -139,15 +148,13 @@ impl Sender {
             // Nagle: the short end waits while another short segment is under way.
             true => !self.limits.has_nagle || self.short_end.is_at_or_before(self.una),
         };
-        if !is_allowed {
-            self.await_window(now, length < unsent || has_fin && open == 0);
-            return None;
-        }
-        Some((length, fin))
+        is_allowed.then_some((length, fin))
     }
 
     /// With nothing in flight, no acknowledgment will come unless the peer opens its window, and that can get lost.
-    fn await_window(&mut self, now: Instant, is_window_closed: bool) {
+    fn await_window(&mut self, now: Instant) {
+        let open = self.open_window();
+        let is_window_closed = open < self.unsent() || self.fin == Fin::Queued && open == 0;
         let is_idle = self.flight.is_none() && self.timer != Timer::Persist;
         if is_idle && is_window_closed {
             self.set_timer(Timer::Persist, now);

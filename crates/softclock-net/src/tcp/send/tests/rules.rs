@@ -72,6 +72,31 @@ fn a_sliver_of_a_window_is_left_alone_until_the_persist_timer() {
 }
 
 #[test]
+fn a_sliver_of_a_window_is_used_though_the_peer_sends_all_the_time() {
+    let mut bench = Bench::plain();
+    bench.ack_with(0, &[], 8000, None, false);
+    bench.write(5000);
+    bench.sent();
+    bench.pass(40);
+    bench.ack_with(5000, &[], 300, None, false);
+    bench.write(5000);
+    assert!(bench.sent().is_empty());
+    let mut sent = 0;
+    for _ in 0..20 {
+        bench.pass(100);
+        if sent == 0 {
+            bench.ack_with(5000, &[], 300, None, false);
+        }
+        let _ = bench.sender.on_timer(bench.now);
+        sent += (bench.sent().iter())
+            .map(|segment| segment.length)
+            .sum::<u32>();
+    }
+    assert!(sent >= 300);
+    assert_eq!(bench.sender.next(), Seq(5300));
+}
+
+#[test]
 fn a_probe_that_was_taken_counts() {
     let mut bench = Bench::plain();
     bench.ack_with(0, &[], 0, None, false);
