@@ -89,6 +89,13 @@ impl Sender {
 
     /// RFC 6298, 5.4 to 5.6, with the marking of RFC 8985, 6.3.
     pub(super) fn on_timeout(&mut self, flight: &mut Flight, now: Instant) -> TimerOutcome {
+        // What still waits for the pacer cannot have been lost again: its timeout begins when it may leave.
+        let front = flight.board.records.front();
+        let is_lost = front.is_some_and(|record| record.state == RecordState::Lost);
+        if is_lost && self.paced_at < Instant::FAR_FUTURE {
+            self.set_timer(super::Timer::Retransmission, self.paced_at);
+            return TimerOutcome::Nothing;
+        }
         self.unanswered = self.unanswered.saturating_add(1);
         if self.unanswered > self.limits.retries {
             return TimerOutcome::GiveUp;

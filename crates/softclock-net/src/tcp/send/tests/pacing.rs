@@ -16,6 +16,27 @@ fn a_stated_rate_holds_back() {
 }
 
 #[test]
+fn what_the_stated_rate_holds_back_does_not_time_out_again() {
+    let options = PeerOptions {
+        mss: 1460,
+        is_sack_permitted: false,
+        ..peer()
+    };
+    let mut bench = Bench::new(&SendSettings::default(), &options);
+    bench.sender.set_rate(Some(500));
+    bench.write(3000);
+    assert_eq!(bench.starts(), [0]);
+    // A segment takes three seconds, and a timeout a quarter of one.
+    for resent in 1..4 {
+        while bench.starts().is_empty() {
+            bench.wait();
+            assert!(bench.sender.timeouts_in_a_row() <= resent);
+        }
+        assert_eq!(bench.sender.stats().retransmissions, u32::from(resent));
+    }
+}
+
+#[test]
 fn bytes_that_wait_for_the_stated_rate_are_told_from_those_that_wait_for_the_peer() {
     let mut bench = Bench::plain();
     bench.sender.set_rate(Some(100_000));
