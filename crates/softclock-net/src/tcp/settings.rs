@@ -82,6 +82,24 @@ pub struct Settings {
     pub hop_limit: u8,
 }
 
+/// The fields of the IP header that the owner of a connection chooses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Service {
+    /// [`Settings::dscp`].
+    pub dscp: u8,
+    /// [`Settings::hop_limit`].
+    pub hop_limit: u8,
+}
+
+impl Default for Service {
+    fn default() -> Self {
+        Self {
+            dscp: 0,
+            hop_limit: 64,
+        }
+    }
+}
+
 /// What happens to data that is not sent yet when the owner closes the connection (`SO_LINGER`).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Linger {
@@ -126,6 +144,14 @@ impl Default for Settings {
 }
 
 impl Settings {
+    /// The fields of the IP header of all segments of a connection.
+    pub const fn service(&self) -> Service {
+        Service {
+            dscp: self.dscp,
+            hop_limit: self.hop_limit,
+        }
+    }
+
     /// The options that a connection with these settings offers, for packets of `mtu` bytes.
     pub fn offer(&self, mtu: usize, is_v4: bool) -> Offer {
         let mss = super::peer::mss_of_mtu(mtu, is_v4);

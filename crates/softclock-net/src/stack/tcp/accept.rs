@@ -465,11 +465,14 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         parsed: &Parsed,
         frame: Arrived<B>,
     ) {
+        let listening = self.tcp.listeners.get(id);
+        let service = listening.map(|listening| listening.connection.service());
+        let service = service.unwrap_or_default();
         match outcome {
-            Outcome::Reply(reply) => self.tcp_reply(now, &reply),
+            Outcome::Reply(reply) => self.tcp_reply(now, &reply.with_service(service)),
             Outcome::Refused(reply, reason) => {
                 self.drops.count(reason);
-                self.tcp_refuse(now, &reply);
+                self.tcp_refuse(now, &reply.with_service(service));
             }
             Outcome::Completed(handshake) => {
                 self.on_handshake(now, id, &handshake, parsed, frame);
@@ -563,7 +566,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             while let Some(listening) = self.tcp.listeners.get_mut(id)
                 && let Some(reply) = listening.listener.on_timer(&mut self.tcp.shared, now)
             {
-                self.tcp_reply(now, &reply);
+                let service = listening.connection.service();
+                self.tcp_reply(now, &reply.with_service(service));
             }
             // SYNs may have waited for the places of handshakes that are given up.
             self.mark_listener_busy(id);

@@ -22,6 +22,7 @@ use crate::stack::{Architecture, Stack};
 use crate::tcp::connection::{Arrival, Events};
 use crate::tcp::payload::Payload;
 use crate::tcp::segment::{self, Flags, Header, Options, Reply};
+use crate::tcp::settings::Settings;
 use crate::tcp::state::State;
 
 /// The place that the demultiplexer finds for a segment.
@@ -258,7 +259,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.drops.count(reason);
         }
         if let Some(reply) = events.reply {
-            self.tcp_reply(now, &reply);
+            let endpoint = self.tcp.connections.get(id);
+            let settings = endpoint.map(|endpoint| endpoint.connection.settings());
+            let service = settings.map_or(reply.service, Settings::service);
+            self.tcp_reply(now, &reply.with_service(service));
         }
         if events.may_send {
             self.tcp.mark_ready(id);

@@ -118,11 +118,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             self.tcp.tally.counts.note_retransmitted(cause, 1);
         }
         let flow = *endpoint.connection.flow();
-        let settings = endpoint.connection.settings();
+        let service = endpoint.connection.settings().service();
         let ecn = if sent.is_ecn_capable { ECN_CAPABLE } else { 0 };
         let outgoing = Outgoing {
-            hop_limit: settings.hop_limit,
-            traffic_class: settings.dscp << 2 | ecn,
+            hop_limit: service.hop_limit,
+            traffic_class: service.dscp << 2 | ecn,
             ..outgoing(&flow)
         };
         let header_bytes = segment::header_bytes(&sent.options);
@@ -152,7 +152,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         }
         let is_reset = reply.header.flags.contains(Flags::RST);
         self.tcp.tally.counts.resets_sent += u64::from(is_reset);
-        let outgoing = outgoing(&reply.flow);
+        let outgoing = Outgoing {
+            hop_limit: reply.service.hop_limit,
+            traffic_class: reply.service.dscp << 2,
+            ..outgoing(&reply.flow)
+        };
         let mut frame = self.begin(&outgoing, segment::header_bytes(&reply.options));
         let addresses = outgoing.addresses;
         segment::emit(addresses, &reply.header, &reply.options, |_| {}, &mut frame);

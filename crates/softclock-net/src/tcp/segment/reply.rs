@@ -3,6 +3,7 @@
 use super::{Flags, Header, Options, Segment, Seq};
 use crate::checksum::Addresses;
 use crate::demux::Flow;
+use crate::tcp::settings::Service;
 
 /// A segment without payload that must be sent: a SYN-ACK, an acknowledgment or a reset.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,6 +14,8 @@ pub struct Reply {
     pub header: Header,
     /// The options.
     pub options: Options,
+    /// The fields of the IP header: the defaults unless a connection or a listener has others.
+    pub service: Service,
 }
 
 impl Reply {
@@ -31,7 +34,14 @@ impl Reply {
             flow,
             header,
             options: Options::default(),
+            service: Service::default(),
         }
+    }
+
+    /// The same segment with these fields of the IP header.
+    #[must_use]
+    pub const fn with_service(self, service: Service) -> Self {
+        Self { service, ..self }
     }
 
     /// The reset for a segment that belongs to no connection, or that acknowledges bytes that were never sent
