@@ -66,8 +66,8 @@ pub struct Output {
     /// The type of service of IPv4, or the traffic class of IPv6.
     pub traffic_class: u8,
     /// The number by which the receiver recognizes the fragments of the packet, from [`Identifications`]. It must not
-    /// repeat for the same addresses while fragments can be on their way. A packet that nobody may cut needs none
-    /// (RFC 6864, 4.1). IPv4 takes the low 16 bits.
+    /// repeat for the same addresses while fragments can be in the network. A packet that must not be fragmented needs
+    /// none (RFC 6864, 4.1). IPv4 takes the low 16 bits.
     pub identification: u32,
     /// Whether [`fragments()`] may cut the packet, and routers, too, if it is IPv4. Otherwise IPv4 sets "don't
     /// fragment", which path MTU discovery needs.

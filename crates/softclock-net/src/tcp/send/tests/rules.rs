@@ -56,8 +56,8 @@ fn a_short_segment_waits_for_another() {
     );
 }
 
-#[test]
-fn a_sliver_of_a_window_is_left_alone_until_the_persist_timer() {
+/// A sender with 5000 bytes to send and a window of 300, which are less than a segment. Nothing is in flight.
+fn with_a_sliver() -> Bench {
     let mut bench = Bench::plain();
     bench.ack_with(0, &[], 8000, None, false);
     bench.write(5000);
@@ -66,6 +66,12 @@ fn a_sliver_of_a_window_is_left_alone_until_the_persist_timer() {
     bench.ack_with(5000, &[], 300, None, false);
     bench.write(5000);
     assert!(bench.sent().is_empty());
+    bench
+}
+
+#[test]
+fn a_sliver_of_a_window_is_left_alone_until_the_persist_timer() {
+    let mut bench = with_a_sliver();
     assert_eq!(bench.wait(), TimerOutcome::Retransmit);
     let sent = bench.sent();
     assert_eq!((sent[0].length, sent[0].kind), (300, TransmitKind::New));
@@ -73,14 +79,7 @@ fn a_sliver_of_a_window_is_left_alone_until_the_persist_timer() {
 
 #[test]
 fn a_sliver_of_a_window_is_used_though_the_peer_sends_all_the_time() {
-    let mut bench = Bench::plain();
-    bench.ack_with(0, &[], 8000, None, false);
-    bench.write(5000);
-    bench.sent();
-    bench.pass(40);
-    bench.ack_with(5000, &[], 300, None, false);
-    bench.write(5000);
-    assert!(bench.sent().is_empty());
+    let mut bench = with_a_sliver();
     let mut sent = 0;
     for _ in 0..20 {
         bench.pass(100);
