@@ -147,7 +147,9 @@ mod tests {
                 receiver.wait(Duration::from_secs(20));
             }
         });
-        thread::sleep(Duration::from_millis(5));
+        while !sender.bell.is_waited_for.load(SeqCst) {
+            thread::yield_now();
+        }
         assert!(sender.push(7));
         assert!(sender.ring_bell() && !sender.ring_bell());
         assert_eq!(waiting.join().unwrap(), 7);
