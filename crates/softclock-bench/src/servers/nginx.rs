@@ -91,7 +91,7 @@ pub(super) fn proxy(
 ) -> io::Result<Command> {
     let server = format!(
         "{SENDFILE} client_header_timeout 1h; keepalive_timeout 1h;
-             upstream u {{ server {upstream}; keepalive 64; keepalive_requests 1000000000; }}
+             upstream u {{ server {upstream}; keepalive 1024; keepalive_requests 1000000000; }}
              server {{
                  listen {address} backlog=1024;
                  location / {{ proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}

@@ -64,8 +64,8 @@ pub(crate) struct UpstreamOptions {
     pub(crate) tunnel_timeout: Duration,
 
     /// Idle connections to keep to each upstream, over all threads; 0 for none. Each thread keeps its share, rounded
-    /// down, but at least one
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = whole(0usize..))]
+    /// down, but at least one. With fewer than there are requests at a time, the others connect anew each time
+    #[arg(long, value_name = "N", default_value_t = 1024, value_parser = whole(0usize..))]
     pub(crate) keep: usize,
 
     /// How long to keep idle connections; best shorter than the upstreams do

@@ -55,6 +55,15 @@ fn as_many_as_allowed() {
     assert_eq!(upstream.connections(), 3);
 }
 
+#[test]
+fn by_default_as_many_as_a_busy_proxy_uses() {
+    let upstream = answering_together(100);
+    let keeping = proxy(&[&upstream.url()], &["--threads", "1"]);
+    at_once(&keeping, 100);
+    at_once(&keeping, 100);
+    assert_eq!(upstream.connections(), 100);
+}
+
 /// The connection by which the upstream was found to be reachable takes the request.
 #[test]
 fn a_client_that_waits_to_be_asked_costs_one_connection() {

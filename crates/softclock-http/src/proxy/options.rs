@@ -93,7 +93,7 @@ impl Default for ProxyOptions {
             tries: 3,
             health: HealthOptions::default(),
             timeouts: UpstreamTimeouts::default(),
-            idle_connections: 64,
+            idle_connections: 1024,
             idle_time: Duration::from_secs(30),
             upload_buffer: 16 << 10,
             max_connections: 0,
