@@ -48,10 +48,10 @@
 //!
 //! | sleep | late | tokio's sleep late | processor time | of tokio's |
 //! |---:|---:|---:|---:|---:|
-//! | 100 us, idle | 41, 86 | 950, 1970 | 3.9 | 2.8 |
-//! | 1 ms, idle | 43, 102 | 1110, 1110 | 6.7 | 3.2 |
-//! | 100 us, busy | 78, 213 | 918, 1020 | 4.6 | 0.2 |
-//! | 1 ms, busy | 94, 188 | 1020, 1110 | 10.0 | 0.7 |
+//! | 100 us, idle | 33, 78 | 950, 1970 | 5.3 | 2.7 |
+//! | 1 ms, idle | 37, 90 | 1050, 1110 | 7.9 | 3.0 |
+//! | 100 us, busy | 61, 180 | 918, 1020 | 3.6 | 0.1 |
+//! | 1 ms, busy | 90, 205 | 1020, 1180 | 8.4 | 0.5 |
 //!
 //! To measure your machine: `cargo run --release -p softclock-tokio --example lateness`.
 //!
