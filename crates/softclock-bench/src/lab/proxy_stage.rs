@@ -232,22 +232,23 @@ impl Crowd<'_> {
         })
     }
 
-    /// Sends requests at `rate` per second for `duration`, in an open loop, on `connections` connections at first and
-    /// more as needed.
+    /// Sends requests at `rate` per second for `duration`, in an open loop on `connections` connections: a request for
+    /// which all are busy is lost. Those of the warm-up before do not count.
     ///
     /// # Errors
     /// The clients cannot run, or the server closed cold connections.
     pub fn hot(
         &self,
         rate: f64,
+        warm_up: Duration,
         duration: Duration,
-        most_outstanding: usize,
         connections: usize,
     ) -> io::Result<HotResult> {
         let target = load::Target::new(self.server.address(), PATH);
         let options = HotOptions {
             duration,
-            most_outstanding,
+            warm_up,
+            most_outstanding: connections,
             connections,
             ..HotOptions::new(target, rate)
         };

@@ -89,6 +89,7 @@ impl Load {
             target: self.target,
             rate: self.rate,
             duration: self.duration,
+            warm_up: Duration::ZERO,
             most_outstanding: self.most_outstanding,
             keep_alive: !self.no_keep_alive,
             connections: self.connections,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use softclock::net::TcpStream;
-use softclock::{Instant, Runtime, sleep_until, spawn_local, timeout};
+use softclock::{Elapsed, Instant, Runtime, sleep_until, spawn_local, timeout};
 
 use super::exchange::{Answer, Failure, ask, connect};
 use super::target::Target;
@@ -20,8 +20,10 @@ pub struct HotOptions {
     pub target: Target,
     /// Requests a second, evenly spaced.
     pub rate: f64,
-    /// The time in which requests are sent.
+    /// The time in which requests are sent that count.
     pub duration: Duration,
+    /// The time before that, in which requests are sent that do not count.
+    pub warm_up: Duration,
     /// The most requests outstanding; a further one is not sent and counts as an error.
     pub most_outstanding: usize,
     /// Whether connections are reused in turn; otherwise each request opens one, as with S-Clients.
@@ -39,6 +41,7 @@ impl HotOptions {
             target,
             rate,
             duration: Duration::from_secs(1),
+            warm_up: Duration::ZERO,
             most_outstanding: 4096,
             keep_alive: true,
             connections: 0,
@@ -162,18 +165,26 @@ impl Clients {
     }
 
     async fn send(self: &Rc<Self>, progress: &mut impl FnMut(Duration, &HotResult)) {
-        let start = softclock::now();
-        let total = (self.options.duration.as_secs_f64() * self.options.rate).round() as u64;
+        let HotOptions {
+            rate,
+            duration,
+            warm_up,
+            ..
+        } = self.options;
+        let begin = softclock::now();
+        let first = (warm_up.as_secs_f64() * rate).round() as u64;
+        let total = first + (duration.as_secs_f64() * rate).round() as u64;
+        let start = begin + Duration::from_secs_f64(first as f64 / rate);
         let mut shown = start;
         for number in 0..total {
-            let intended = start + Duration::from_secs_f64(number as f64 / self.options.rate);
+            let intended = begin + Duration::from_secs_f64(number as f64 / rate);
             // A late request is sent at once, but not so many in a row that responses are left unread.
             if intended > softclock::now() {
                 sleep_until(intended).await;
             } else if number % BURST == 0 {
                 softclock::yield_now().await;
             }
-            self.start(intended);
+            self.start(intended, number >= first);
             let now = softclock::now();
             if now.since(shown) >= PROGRESS {
                 shown = now;
@@ -189,22 +200,28 @@ impl Clients {
         self.idle.take();
     }
 
-    fn start(self: &Rc<Self>, intended: Instant) {
-        self.result.borrow_mut().intended += 1;
+    fn start(self: &Rc<Self>, intended: Instant, counts: bool) {
+        self.result.borrow_mut().intended += u64::from(counts);
         // An open loop has no natural bound; this one protects descriptors and memory.
         if self.outstanding.get() >= self.options.most_outstanding {
-            return self.on_error("too many outstanding".into());
+            if counts {
+                self.on_error("too many outstanding".into());
+            }
+            return;
         }
         self.outstanding.set(self.outstanding.get() + 1);
         let clients = Rc::clone(self);
         spawn_local(async move {
-            clients.one(intended).await;
+            let answer = timeout(clients.options.patience, clients.exchange()).await;
+            if counts {
+                clients.on_end(intended, answer);
+            }
             clients.outstanding.set(clients.outstanding.get() - 1);
         });
     }
 
-    async fn one(&self, intended: Instant) {
-        match timeout(self.options.patience, self.exchange()).await {
+    fn on_end(&self, intended: Instant, answer: Result<io::Result<u16>, Elapsed>) {
+        match answer {
             Ok(Ok(status)) => {
                 let late = softclock::now().since(intended);
                 let mut result = self.result.borrow_mut();

@@ -38,7 +38,7 @@ fn run(context: &Context) -> Result<Report, Box<dyn Error>> {
     let turns = Turns::new(context, plan.rounds, cells, Cell::name)?;
     let found = turns.measure(|cell| {
         let rate = saturation * cell.load;
-        cell.crowd.hot(rate, plan.slice, MOST_OUTSTANDING, 0)
+        cell.crowd.hot(rate, WARM_UP, plan.slice, CONNECTIONS)
     })?;
     Ok(Report {
         title: "response time of proxies with cold connections",
@@ -134,7 +134,7 @@ struct Plan {
 }
 
 const FULL: Plan = Plan {
-    slice: Duration::from_secs(1),
+    slice: Duration::from_secs(2),
     rounds: 3,
     cold: 750,
     loads: &[0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0],
@@ -153,13 +153,16 @@ const P99: &str = "response time, p99";
 /// Requests outstanding in the closed loop that finds the saturation.
 const HOT: usize = 32;
 
-/// The most outstanding requests. Each takes two descriptors beside the cold connections, and `select` can wait for
-/// descriptors below 1024 only.
-const MOST_OUTSTANDING: usize = 100;
+/// The connections of the clients. Each takes two descriptors beside the cold ones, and `select` can wait for descriptors
+/// below 1024 only.
+const CONNECTIONS: usize = 100;
+
+/// The time in which the proxies connect to the upstream.
+const WARM_UP: Duration = Duration::from_millis(200);
 
 const NOTES: [&str; 5] = [
-    "750 cold connections; requests at an even rate, whatever the proxy does, from a client of its own beside the upstream; \
-     the response time counts from the time at which the request was to be sent",
+    "750 cold connections; requests at an even rate, whatever the proxy does, from a client of its own beside the upstream, \
+     those of the first 200 ms uncounted; the response time counts from the time at which the request was to be sent",
     "at most 100 requests are outstanding, since select waits for descriptors below 1024 only; what would be one more is \
      not sent and counts as lost, as does one with another status than 200",
     "HAProxy, busy-polling: its manual's option for latency; softclock, epoll, polling: `--signalling poll`. Both look \

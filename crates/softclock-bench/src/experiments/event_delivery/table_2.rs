@@ -114,7 +114,7 @@ impl Sample {
     ) -> io::Result<Self> {
         let load = || -> io::Result<(f64, f64)> {
             let before = crowd.server.cpu_time()?;
-            let result = crowd.hot(rate, slice, HOT, HOT)?;
+            let result = crowd.hot(rate, Duration::ZERO, slice, HOT)?;
             let cpu = crowd.server.cpu_time()?.saturating_sub(before);
             let busy = cpu.as_secs_f64() / result.elapsed.as_secs_f64();
             Ok((busy, result.lost()))

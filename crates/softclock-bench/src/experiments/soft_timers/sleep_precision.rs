@@ -118,7 +118,7 @@ impl Bench<'_> {
             shortest_us,
             longest_us,
             warm_up_ms: self.size.warm_up_ms,
-            milliseconds: (longest_us / 40).max(self.size.milliseconds),
+            milliseconds: (longest_us / 5).max(self.size.milliseconds),
         }
     }
 
@@ -272,7 +272,7 @@ struct Size {
     timers: &'static [u32],
     rounds: usize,
     warm_up_ms: u64,
-    /// The least length of a run; it is longer where forty sleeps take longer.
+    /// The least length of a run; it is longer where two hundred sleeps take longer.
     milliseconds: u64,
 }
 

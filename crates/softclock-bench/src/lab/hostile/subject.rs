@@ -188,7 +188,7 @@ impl Subject {
             Role::Proxy { upstream, requests } => (
                 4096,
                 format!(
-                    "upstream u {{ server {upstream} max_conns={requests}; keepalive 64; }}
+                    "upstream u {{ server {upstream} max_conns={requests}; keepalive 1024; }}
                      server {{
                          listen {plain} backlog=1024 reuseport;
                          location / {{ proxy_pass http://u; proxy_http_version 1.1; proxy_set_header Connection \"\"; }}

@@ -173,5 +173,5 @@ const NOTES: [&str; 3] = [
 const FILES: &str = "all servers run under a limit of 1024 open files; nginx has sendfile and tcp_nopush on and 768 \
      worker_connections, as Debian sets it up, reuseport and multi_accept; the rest are defaults";
 
-const PROXIES: &str = "softclock has --max-requests, nginx max_conns and 64 kept connections, HAProxy maxconn of its server, \
-     the same for all; HAProxy has timeout http-request 10s, as its manual asks for; the rest are defaults";
+const PROXIES: &str = "softclock has --max-requests, nginx max_conns and 1024 kept connections, HAProxy maxconn of its \
+     server, the same for all; HAProxy has timeout http-request 10s, as its manual asks for; the rest are defaults";
