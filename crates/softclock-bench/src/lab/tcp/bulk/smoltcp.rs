@@ -34,6 +34,9 @@ pub(super) fn run(plan: Plan, stop: &Stop, ready: Ready<'_>) -> io::Result<()> {
         },
         add(),
     );
+    // Both listen.
+    sender.serve(&mut sockets, plan.bytes);
+    receive(&mut sockets, receiver);
     ready();
     while stop.goes_on() {
         let now = Instant::now();
@@ -59,6 +62,10 @@ impl Sender {
     /// Writes as much as there is room for; returns whether it has written something.
     fn serve(&mut self, sockets: &mut SocketSet<'_>, bytes: u64) -> bool {
         let socket = sockets.get_mut::<Socket<'_>>(self.handle);
+        // TIME-WAIT holds the only socket of this port.
+        if socket.state() == State::TimeWait {
+            socket.abort();
+        }
         if !socket.is_open() {
             self.left = bytes;
             // Cannot fail: the socket is closed and the port is not 0.
@@ -75,10 +82,6 @@ impl Sender {
         if self.left == 0 && matches!(socket.state(), State::Established | State::CloseWait) {
             socket.close();
             has_written = true;
-        }
-        // TIME-WAIT holds the only socket of this port.
-        if socket.state() == State::TimeWait {
-            socket.abort();
         }
         has_written
     }
