@@ -152,7 +152,8 @@ impl PaceOptions {
         let lists = [&self.class_ab, &self.class_ba, &self.class];
         match lists.into_iter().find_map(|list| hiding(list)) {
             Some(class) => Err(format!(
-                "the class '{}' takes all packets, so that other classes get none; make it the default class, or give                  it conditions",
+                "the class '{}' takes all packets, so that other classes get none; make it the default class, or give \
+                 it conditions",
                 class.text
             )),
             None => Ok(()),

@@ -7,6 +7,7 @@ pub(crate) fn mistake(output: &Output) -> String {
     assert!(!output.status.success());
     let text = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(text.lines().count(), 1, "{text}");
+    assert!(!text.contains("  "), "{text}");
     text
 }
 
@@ -148,7 +149,8 @@ fn options_that_contradict_each_other_are_mistakes_in_arguments() {
         ],
     ] {
         let output = softclock(arguments);
-        assert_eq!(output.status.code(), Some(2), "{}", mistake(&output));
+        let line = mistake(&output);
+        assert_eq!(output.status.code(), Some(2), "{line}");
     }
 }
 
