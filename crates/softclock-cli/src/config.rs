@@ -103,7 +103,7 @@ impl<'a> Reader<'a> {
     /// Returns the flag, or the positional argument, of this name.
     fn arg(&self, key: &str, span: &Range<usize>) -> Result<&'a Arg, String> {
         let mut args = self.command.get_arguments();
-        let found = args.find(|arg| name(arg) == key && !ONLY_FLAGS.contains(&key));
+        let found = args.find(|arg| name(arg) == key && is_setting(arg));
         found.ok_or_else(|| {
             let hint = self.similar(key).map_or_else(
                 || format!("see softclock {} --help", self.command.get_name()),
@@ -228,6 +228,13 @@ fn is_given(given: &ArgMatches, arg: &Arg, command: &clap::Command) -> bool {
     is_set(arg)
         || command.get_arg_conflicts_with(arg).into_iter().any(is_set)
         || excluding.any(is_set)
+}
+
+/// Whether a file may set the argument. Required positional ones, such as the interfaces of a bridge, are always on the
+/// command line.
+fn is_setting(arg: &Arg) -> bool {
+    let is_operand = arg.is_positional() && arg.is_required_set();
+    !is_operand && !ONLY_FLAGS.contains(&name(arg))
 }
 
 /// Whether the flag takes "on" or "off", which TOML writes as true or false.
@@ -450,6 +457,19 @@ mod tests {
         }
         let alone = complete("tls-cert = \"c\"", &[]).unwrap_err();
         assert!(alone.contains("--tls-key"), "{alone}");
+    }
+
+    #[test]
+    fn the_interfaces_of_a_bridge_are_no_settings() {
+        for command in ["pace", "wan"] {
+            for name in ["a", "b"] {
+                let file = format!("{name} = \"eth0\"");
+                let error = parsed(command, &file, &["eth0", "eth1"]).unwrap_err();
+                let expected =
+                    format!("1: unknown setting '{name}'; see softclock {command} --help");
+                assert_eq!(error, expected);
+            }
+        }
     }
 
     #[test]
