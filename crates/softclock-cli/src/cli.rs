@@ -366,6 +366,8 @@ mod tests {
             (&["--pace", "0"], "out of range"),
             (&["--pace-total", "9600bit"], "less than 64kbit"),
             (&["--pace-burst", "1mbit"], "--pace <RATE>"),
+            (&["--mechanism", "auto"], "--dev <IF>"),
+            (&["--architecture", "bsd"], "--dev <IF>"),
             (&["--config", "/does/not/exist"], "no such file"),
         ] {
             let line = serve(arguments).unwrap_err();

@@ -39,11 +39,11 @@ pub(crate) struct StackArgs {
     pub(crate) mtu: Option<u16>,
 
     /// Mechanism by which the stack receives and sends frames
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = MechanismName::Auto)]
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = MechanismName::Auto, requires = "dev")]
     pub(crate) mechanism: MechanismName,
 
     /// When the stack demultiplexes and processes packets
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = ArchitectureName::SoftLrp)]
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = ArchitectureName::SoftLrp, requires = "dev")]
     pub(crate) architecture: ArchitectureName,
 
     #[arg(
