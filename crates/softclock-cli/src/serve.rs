@@ -121,6 +121,7 @@ fn serve(
         program,
         arguments,
         logging.clone(),
+        server.stack().is_some(),
     ));
     let cut = server.run(supervise(supervisor, signals));
     if cut > 0 {

@@ -254,7 +254,8 @@ const SERVER_SIGNALS: Section = Section {
             "Starts a new process from the same path with the same arguments, and passes the listening sockets to it. \
              When the new process is ready, the old one finishes its connections and ends as by SIGTERM; no \
              connection is refused meanwhile. If the new process is not ready within 60 s, the old one continues, and \
-             one line in the log gives the reason.",
+             one line in the log gives the reason. So does a server with a stack (--dev), at once: no other process \
+             can take the stack over.",
         ),
         Item(
             "SIGTERM, SIGINT",

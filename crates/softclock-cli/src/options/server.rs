@@ -40,7 +40,7 @@ pub(crate) struct ServerOptions {
 
     /// How long SIGTERM, SIGINT and SIGUSR2 wait for responses in progress, and for tunnels after upgrades; a second
     /// SIGTERM or SIGINT ends at once. SIGUSR2 restarts the program from the same path with the same arguments, and
-    /// passes the listening sockets to it
+    /// passes the listening sockets to it; with --dev, it is refused
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, default_value = "10", value_parser = seconds)]
     pub(crate) drain: Duration,
 

@@ -26,6 +26,8 @@ pub(crate) struct Supervisor {
     program: RefCell<Program>,
     watching: RefCell<Option<JoinHandle<()>>>,
     had_terminal: bool,
+    /// Whether the server has a network stack, which no other process can take over.
+    has_stack: bool,
 }
 
 impl Supervisor {
@@ -34,6 +36,7 @@ impl Supervisor {
         program: Program,
         arguments: Vec<OsString>,
         logging: Logging,
+        has_stack: bool,
     ) -> Self {
         Self {
             control,
@@ -42,6 +45,7 @@ impl Supervisor {
             program: RefCell::new(program),
             watching: RefCell::default(),
             had_terminal: io::stdin().is_terminal(),
+            has_stack,
         }
     }
 
@@ -65,8 +69,16 @@ impl Supervisor {
         self.logging.finish();
     }
 
-    /// Starts a new process of the program with the same arguments. Returns `None`, and logs the reason, if that fails.
+    /// Starts a new process of the program with the same arguments. Returns `None`, and logs the reason, if that fails,
+    /// or if the server has a stack.
     pub(crate) fn start_replacement(&self) -> Option<Replacement> {
+        if self.has_stack {
+            tracing::error!(
+                "not replaced, this process continues: a network stack (--dev) cannot be handed to a new process; \
+                 restart the server instead"
+            );
+            return None;
+        }
         let sockets = self.control.sockets();
         let started = sockets.and_then(|sockets| Replacement::start(&self.arguments, sockets));
         match started {

@@ -1,4 +1,4 @@
-//! Reloads that change the listeners of the stack.
+//! Reloads that change the listeners of the stack, and a replacement, which it does not allow.
 
 use std::fs;
 use std::process::Stdio;
@@ -37,8 +37,12 @@ impl<'a> Configured<'a> {
         write(self.lab, listen);
         let lines = || log(self.lab).matches(line).count();
         let before = lines();
-        kill_process(Pid::from_child(&self.server.0), Signal::HUP).expect("our own child");
+        self.signal(Signal::HUP);
         eventually(|| lines() > before);
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.server.0), signal).expect("our own child");
     }
 }
 
@@ -107,4 +111,18 @@ fn a_reload_with_an_address_that_cannot_be_opened_changes_nothing() {
     for port in [80, 1000] {
         assert_serves(&lab, &format!("http://10.78.0.7:{port}/small"));
     }
+}
+
+#[test]
+fn a_new_process_is_refused_at_once() {
+    let lab = lab!(Carrier::Tap);
+    let server = Configured::start(&lab, "\"10.78.0.7:80\"", "1");
+    server.signal(Signal::USR2);
+    eventually(|| log(&lab).contains("not replaced, this process continues: "));
+    let log = log(&lab);
+    assert!(
+        log.contains("a network stack (--dev) cannot be handed"),
+        "{log}"
+    );
+    assert_serves(&lab, "http://10.78.0.7:80/small");
 }
