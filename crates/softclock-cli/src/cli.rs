@@ -283,6 +283,30 @@ mod tests {
         assert_eq!(drain.as_millis(), 500);
     }
 
+    /// `echo` shares options with `serve` and `proxy`, and lacks others that their help names.
+    #[test]
+    fn the_help_of_echo_names_its_own_options_only() {
+        let definition = definition();
+        let echo = definition.find_subcommand("echo").expect("a command");
+        for option in echo.get_arguments() {
+            let help = [option.get_help(), option.get_long_help()];
+            for help in help.into_iter().flatten().map(ToString::to_string) {
+                assert!(
+                    !help.contains("suspend") && !help.contains("without --dev"),
+                    "{help}"
+                );
+                let words = help.split(|c: char| !c.is_ascii_alphanumeric() && c != '-');
+                for name in words.filter_map(|word| word.strip_prefix("--")) {
+                    let mut options = echo.get_arguments();
+                    assert!(
+                        options.any(|option| option.get_long() == Some(name)),
+                        "{help}"
+                    );
+                }
+            }
+        }
+    }
+
     /// The errors of the standard library's parsers of numbers do not.
     #[test]
     fn mistakes_say_what_to_write() {

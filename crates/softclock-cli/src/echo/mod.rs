@@ -27,7 +27,7 @@ use softclock_http::{DEFAULT_SOCKET_MODE, ListenAddress, MetricsEndpoint, Place}
 
 use crate::demo::screen::{Drawing, is_drawable};
 use crate::logging;
-use crate::options::{Pcap, StackArgs};
+use crate::options::{Pcap, StackArgs, signalling};
 use crate::stdout;
 use crate::values::{seconds, url, whole};
 use error::EchoError;
@@ -39,6 +39,10 @@ use report::{Report, Served};
     after_help = NOTES,
     mut_arg("dev", |arg| arg.required(true)),
     mut_arg("address", |arg| arg.required(true)),
+    mut_arg("signalling", |arg| arg
+        .help(signalling::STACK_HELP)
+        .long_help(signalling::long_help(signalling::STACK_HELP))),
+    mut_arg("napi", |arg| arg.help(NAPI_HELP)),
 )]
 pub(crate) struct EchoOptions {
     #[command(flatten)]
@@ -65,6 +69,12 @@ pub(crate) struct EchoOptions {
     #[arg(long, short)]
     quiet: bool,
 }
+
+/// Without `suspend`, which takes a thread that polls the device.
+const NAPI_HELP: &str = "\
+Delay the interrupts of the interface, such as flush=200us or defer=2,flush=50us: with flush=TIME the kernel polls the \
+device at this interval, until defer=ROUNDS (1) polls in a row find nothing. Undone at the end, also after kill -9. \
+Needs CAP_NET_ADMIN";
 
 const NOTES: &str = "\
 The stack answers ping and ARP for its addresses, returns UDP datagrams that are sent to port 7 and takes those to \

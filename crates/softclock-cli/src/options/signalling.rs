@@ -8,9 +8,15 @@ use crate::values::time;
 pub(crate) const HELP: &str =
     "How a thread learns of frames, or without --dev of the events of the kernel's sockets";
 
-/// The help of the option.
-pub(crate) const LONG_HELP: &str = "\
-How a thread learns of frames, or without --dev of the events of the kernel's sockets:
+/// The help of the option of a command that always has a stack, in short.
+pub(crate) const STACK_HELP: &str = "How the thread learns of frames";
+
+/// The help of the option, which begins with the short one.
+pub(crate) fn long_help(help: &str) -> String {
+    format!("{help}:\n{POLICIES}")
+}
+
+const POLICIES: &str = "\
 - interrupt: an arrival wakes it
 - poll: it always looks
 - clocked=TIME: it looks once a period of 20us to 2ms

@@ -52,7 +52,7 @@ pub(crate) struct StackArgs {
         default_value = "automatic",
         value_parser = signalling::policy,
         help = signalling::HELP,
-        long_help = signalling::LONG_HELP
+        long_help = signalling::long_help(signalling::HELP)
     )]
     pub(crate) signalling: Policy,
 
