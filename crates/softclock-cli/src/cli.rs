@@ -332,6 +332,45 @@ mod tests {
         }
     }
 
+    /// A user need not make a mistake to learn the range of a number.
+    #[test]
+    fn the_help_has_the_ranges_of_numbers() {
+        let mut ranges = 0;
+        for command in definition().get_subcommands() {
+            for option in command.get_arguments() {
+                let Some(long) = option.get_long() else {
+                    continue;
+                };
+                let flag = format!("--{long}");
+                let all = ["softclock", command.get_name(), &flag, "-1"];
+                let Err(Shown::Mistake(line)) = parse(all.map(OsString::from)) else {
+                    continue;
+                };
+                let Some((_, range)) = line.split_once("write a whole number from ") else {
+                    continue;
+                };
+                let range = range
+                    .split(';')
+                    .next()
+                    .and_then(|range| range.split_once(" to "));
+                let (least, most) = range.expect("two numbers");
+                let help = option
+                    .get_help()
+                    .map(ToString::to_string)
+                    .unwrap_or_default();
+                let mut words = help.split(|c: char| !c.is_ascii_digit());
+                let has_least = least == "0" || words.clone().any(|word| word == least);
+                // The largest number of a type is no limit.
+                let is_any =
+                    [u32::MAX.to_string(), u64::MAX.to_string()].contains(&most.to_owned());
+                let has_most = is_any || words.any(|word| word == most);
+                assert!(has_least && has_most, "{flag}, {least} to {most}: {help}");
+                ranges += 1;
+            }
+        }
+        assert!(ranges > 10, "{ranges}");
+    }
+
     #[test]
     fn a_proxy_needs_upstreams_that_can_be_understood() {
         for (arguments, part) in [

@@ -50,7 +50,8 @@ pub(crate) struct BridgeOptions {
     #[arg(long, value_name = "NAME", value_enum, default_value_t = MechanismName::Auto)]
     mechanism: MechanismName,
 
-    /// Bytes to add to each frame for its time on the wire; 24 for Ethernet's preamble, check sequence and gap
+    /// Bytes to add to each frame for its time on the wire, at most 1000; 24 for Ethernet's preamble, check sequence and
+    /// gap
     #[arg(long, value_name = "BYTES", default_value_t = 0, value_parser = whole(0..=1000u32))]
     pub(crate) overhead: u32,
 

@@ -37,7 +37,7 @@ use tally::Tally;
 #[derive(Args, Clone, Debug)]
 #[command(after_help = NOTES)]
 pub(crate) struct DemoOptions {
-    /// Seconds to run
+    /// Seconds to run (1 to 3600)
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = whole(1..=3600u16))]
     seconds: u16,
 

@@ -48,8 +48,8 @@ pub(crate) struct EchoOptions {
     #[command(flatten)]
     stack: StackArgs,
 
-    /// Most packets that wait for each of the two services; more are discarded at once. With ni-lrp, 4 KiB are reserved
-    /// for each of them, at each address
+    /// Most packets that wait for each of the two services (1 to 65536); more are discarded at once. With ni-lrp, 4 KiB
+    /// are reserved for each of them, at each address
     #[arg(long, value_name = "PACKETS", default_value_t = 256, value_parser = whole(1..=65_536usize))]
     channel: usize,
 

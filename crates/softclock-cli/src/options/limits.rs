@@ -15,8 +15,8 @@ use crate::values::{seconds, whole};
 #[command(next_help_heading = "Limits")]
 pub(crate) struct LimitOptions {
     /// Most connections at a time, over all threads. At the limit, idle connections and slow request heads are closed
-    /// to make room, and new connections wait in the kernel's queue [default: as many as the limit of open files
-    /// allows]
+    /// to make room, and new connections wait in the kernel's queue. More than the default is lowered to it, with a
+    /// warning [default: as many as the limit of open files allows]
     #[arg(long, value_name = "N", value_parser = whole(NonZeroUsize::MIN..))]
     pub(crate) max_connections: Option<NonZeroUsize>,
 
@@ -32,21 +32,21 @@ pub(crate) struct LimitOptions {
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = whole(0usize..))]
     pub(crate) max_client_streams: usize,
 
-    /// Longest request line; a longer one is answered 414
+    /// Longest request line (256 to 65000); a longer one is answered 414
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = whole(256..=65_000u32))]
     pub(crate) max_line: u32,
 
-    /// Longest request head; a longer one is answered 431
+    /// Longest request head (256 to 1048576); a longer one is answered 431
     #[arg(long, value_name = "BYTES", default_value_t = 64 << 10, value_parser = whole(256u32..=1 << 20))]
     pub(crate) max_head: u32,
 
-    /// Most header fields of a request; more are answered 431. In HTTP/2 cookies count as one field
+    /// Most header fields of a request (10 to 10000); more are answered 431. In HTTP/2 cookies count as one field
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = whole(10..=10_000u32))]
     pub(crate) max_fields: u32,
 
     /// Most frames (SETTINGS, PING, requests without a response and so on) that an HTTP/2 client may send beyond those
-    /// it needs to receive its responses; with more, the connection is closed. The count falls by a hundredth of the
-    /// limit each second. 0 for no limit
+    /// it needs to receive its responses (at most 1000000); with more, the connection is closed. The count falls by a
+    /// hundredth of the limit each second. 0 for no limit
     #[arg(long, value_name = "N", default_value_t = 1_000, value_parser = whole(0..=1_000_000u32))]
     pub(crate) max_control_frames: u32,
 

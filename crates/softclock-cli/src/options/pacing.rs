@@ -10,7 +10,7 @@ use softclock_http::Pace;
 #[command(next_help_heading = "Pacing")]
 #[command(group = ArgGroup::new("paced").args(["pace", "pace_total"]).multiple(true))]
 pub(crate) struct PacingOptions {
-    /// Send to each connection at this rate, in pieces clocked by soft timers, such as 50mbit
+    /// Send to each connection at this rate, at least 64kbit, in pieces clocked by soft timers, such as 50mbit
     ///
     /// Rates are written as for tc: 100mbit, 1.5gbit, 64kbit, 10mbyte; a number alone, and 10mbps, are refused as
     /// ambiguous. They count the bytes of TCP connections, without the headers of packets; connections of Unix sockets
@@ -20,17 +20,19 @@ pub(crate) struct PacingOptions {
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) pace: Option<Rate>,
 
-    /// Rate at which a connection catches up after the server was late [default: twice --pace]
+    /// Rate, at least --pace, at which a connection catches up after the server was late. Those of a stack (--dev) do so
+    /// at twice --pace, unless --pace-total is given [default: twice --pace]
     #[arg(long, value_name = "RATE", value_parser = rate, requires = "pace")]
     pub(crate) pace_burst: Option<Rate>,
 
     /// Bytes to send for each soft timer, 512 to 64kb [default: a segment, more if the server cannot send so often]
     ///
     /// Sizes are written as for tc: 4kb, 2896 (bytes). A larger size costs the server less, but makes longer bursts.
+    /// Connections of a stack (--dev) send a segment at a time, unless --pace-total is given.
     #[arg(long, value_name = "SIZE", value_parser = quantum, requires = "paced")]
     pub(crate) pace_quantum: Option<usize>,
 
-    /// Send to all TCP connections together at this rate; each thread gets an equal share
+    /// Send to all TCP connections together at this rate, at least 64kbit; each thread gets an equal share
     #[arg(long, value_name = "RATE", value_parser = rate)]
     pub(crate) pace_total: Option<Rate>,
 }

@@ -19,11 +19,11 @@ pub(crate) struct PcapOptions {
     #[arg(long, value_name = "FILE", requires = "dev")]
     pcap: Option<PathBuf>,
 
-    /// Most bytes of each frame in the file [default: all]
+    /// Most bytes of each frame in the file (1 to 262144) [default: all]
     #[arg(long, value_name = "BYTES", value_parser = whole(1..=MOST_SNAPLEN), requires = "pcap")]
     pcap_snaplen: Option<u32>,
 
-    /// Most bytes of the file; then the capture ends, and the command goes on
+    /// Most bytes of the file, at least 4K; then the capture ends, and the command goes on
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = limit, requires = "pcap")]
     pcap_limit: u64,
 }

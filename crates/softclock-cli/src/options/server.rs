@@ -25,7 +25,7 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
-    /// Check the settings and exit: status 0 if they are valid, else 1
+    /// Check the settings and exit: status 0 if they are valid, 1 if not, and 2 for a mistake on the command line
     #[arg(long)]
     pub(crate) check: bool,
 
@@ -34,7 +34,7 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8080")]
     pub(crate) listen: Vec<ListenAddress>,
 
-    /// Threads that serve requests, each with its own runtime
+    /// Threads that serve requests, each with its own runtime (1 to 1024)
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole(1..=1024u16))]
     pub(crate) threads: u16,
 
@@ -66,7 +66,7 @@ pub(crate) struct ServerOptions {
     /// Time for which a thread polls the network device before it sleeps: 1us to 1ms. Spends that time of a processor
     /// at each wait, so that frames cause neither interrupts nor switches to the thread; events of its own may be late
     /// by as much. For devices with receive work of their own (NAPI): not the loopback, and veth only with GRO and a
-    /// peer without TSO
+    /// peer without TSO. Without --dev, not with --signalling poll, clocked, automatic=timer or automatic=deferred
     #[arg(long, value_name = "TIME", value_parser = polling)]
     pub(crate) busy_poll: Option<Duration>,
 

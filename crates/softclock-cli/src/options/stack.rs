@@ -34,7 +34,8 @@ pub(crate) struct StackArgs {
     #[arg(long, value_name = "MAC", requires = "dev", value_parser = link_address)]
     pub(crate) link_address: Option<LinkAddress>,
 
-    /// Longest packet of the stack, at least 576; a TAP device gets it as its MTU [default: the MTU of the interface]
+    /// Longest packet of the stack, at least 576, or 1280 with an address of IPv6; a TAP device gets it as its MTU
+    /// [default: the MTU of the interface]
     #[arg(long, value_name = "BYTES", requires = "dev", value_parser = mtu)]
     pub(crate) mtu: Option<u16>,
 

@@ -18,7 +18,8 @@ pub(crate) struct TcpArgs {
     #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = time_wait, requires = "dev")]
     pub(crate) tcp_time_wait: Duration,
 
-    /// Most half-open connections of each address to listen on, over all threads; for more, see --tcp-cookies
+    /// Most half-open connections of each address to listen on, over all threads (1 to 1048576); for more, see
+    /// --tcp-cookies
     #[arg(long, value_name = "N", default_value_t = 1024, value_parser = whole(1..=MOST_HALF_OPEN), requires = "dev")]
     pub(crate) tcp_half_open: usize,
 
@@ -36,17 +37,18 @@ pub(crate) struct TcpArgs {
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = user_timeout, requires = "dev")]
     pub(crate) tcp_user_timeout: Duration,
 
-    /// Most bytes of a connection that wait to be sent or acknowledged; buffers grow to this with the congestion window
+    /// Most bytes of a connection that wait to be sent or acknowledged (4K to 1023M); buffers grow to this with the
+    /// congestion window
     #[arg(long, value_name = "SIZE", default_value = "4M", value_parser = buffer, requires = "dev")]
     pub(crate) tcp_send_buffer: u32,
 
-    /// Most bytes of a connection that have arrived and are not read, the largest window; buffers grow to this if the
-    /// server reads fast
+    /// Most bytes of a connection that have arrived and are not read, the largest window (4K to 1023M); buffers grow to
+    /// this if the server reads fast
     #[arg(long, value_name = "SIZE", default_value = "6M", value_parser = buffer, requires = "dev")]
     pub(crate) tcp_receive_buffer: u32,
 
     /// Most bytes in the buffers of all connections, over all threads; beyond it, each connection may hold 16K. At
-    /// least as much as each of the two buffers
+    /// least 1M, and as much as each of the two buffers
     #[arg(long, value_name = "SIZE", default_value = "256M", value_parser = memory, requires = "dev")]
     pub(crate) tcp_memory: usize,
 

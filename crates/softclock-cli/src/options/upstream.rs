@@ -27,9 +27,9 @@ pub(crate) struct UpstreamOptions {
     #[arg(long, value_name = "NAME")]
     pub(crate) via: Option<ViaName>,
 
-    /// Most upstreams to try for one request. Unreachable ones do not count while others are up. After a part of the
-    /// request was sent, only GET, HEAD, OPTIONS, PUT, DELETE and TRACE are tried again; and none once a part of the
-    /// response has arrived, or more of the body was read than --upload-buffer holds
+    /// Most upstreams to try for one request (1 to 100). Unreachable ones do not count while others are up. After a part
+    /// of the request was sent, only GET, HEAD, OPTIONS, PUT, DELETE and TRACE are tried again; and none once a part of
+    /// the response has arrived, or more of the body was read than --upload-buffer holds
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = whole(1..=100u32))]
     pub(crate) tries: u32,
 
@@ -78,8 +78,8 @@ pub(crate) struct UpstreamOptions {
     pub(crate) max_requests: usize,
 
     /// Most connections to all upstreams at a time, over all threads, including tunnels and idle ones. At the limit,
-    /// idle ones are closed to make room, else the answer is 503. Each active HTTP/2 stream takes one [default: what
-    /// the limit of open files leaves beside --max-connections]
+    /// idle ones are closed to make room, else the answer is 503. Each active HTTP/2 stream takes one. More than the
+    /// default is lowered to it, with a warning [default: what the limit of open files leaves beside --max-connections]
     #[arg(long, value_name = "N", value_parser = whole(NonZeroUsize::MIN..))]
     pub(crate) max_upstream_connections: Option<NonZeroUsize>,
 
@@ -93,10 +93,11 @@ pub(crate) struct UpstreamOptions {
     #[arg(long)]
     pub(crate) half_close: bool,
 
-    /// How much of a request body to read before an upstream is chosen; a shorter body is read completely, so clients
-    /// that send slowly occupy no upstream. Each request with a body may take this much memory. 0 passes each piece on
-    /// as it arrives, for clients and upstreams that answer each other within a short body. Requests with longer bodies
-    /// get half of the places with upstreams; further ones wait for --connect-timeout, and are then answered 503
+    /// How much of a request body to read before an upstream is chosen (at most 16777216); a shorter body is read
+    /// completely, so clients that send slowly occupy no upstream. Each request with a body may take this much memory.
+    /// 0 passes each piece on as it arrives, for clients and upstreams that answer each other within a short body.
+    /// Requests with longer bodies get half of the places with upstreams; further ones wait for --connect-timeout, and
+    /// are then answered 503
     #[arg(long, value_name = "BYTES", default_value_t = 16 << 10, value_parser = whole(0u32..=16 << 20))]
     pub(crate) upload_buffer: u32,
 

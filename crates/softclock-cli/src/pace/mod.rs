@@ -60,7 +60,8 @@ its rate; with a burst, the link's rate]
 burst 15kb: bytes that the class may send at once after it was idle. Packets joined by offloads pass whole if they are \
 no longer than this [default: as much as lateness is made up for; all joined packets are segmented]
 
-limit 1000: packets that may wait
+limit 1000: packets that may wait, 1 to 1000000; their bytes on the wire may be 2 KiB times this number, or 256 KiB if \
+that is more
 
 name web: its name in statistics
 

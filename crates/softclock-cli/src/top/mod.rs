@@ -34,7 +34,7 @@ pub(crate) struct TopOptions {
     #[arg(long)]
     once: bool,
 
-    /// Time between samples
+    /// Time between samples (0.1 to 3600)
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = interval)]
     interval: Duration,
 }
