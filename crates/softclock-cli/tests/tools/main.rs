@@ -5,6 +5,7 @@ mod configuration_page;
 mod demo;
 mod doctor;
 mod generate;
+mod help;
 mod interrupts;
 mod limits_page;
 mod terminal;
