@@ -99,7 +99,7 @@ cargo xtask checks            Runs only the checks that compile: clippy, rustdoc
                               the fuzz targets, the oldest Rust.
 cargo xtask boundaries        Runs only the checks of dependencies, which take seconds.
 cargo xtask bench [NAME…]     Lists the experiments, or runs those named, in release;
-                              `cargo xtask bench --help` lists the options.
+                              `cargo xtask bench run --help` lists the options.
 cargo xtask instructions PROGRAM…
                               Counts the instructions of a request to `serve` and `proxy` of each
                               softclock program, under valgrind, to compare versions.
