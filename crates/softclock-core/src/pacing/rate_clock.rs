@@ -57,6 +57,8 @@ pub struct RateClock {
 struct Train {
     /// Whether the source ran out of data: the next transmission begins another train.
     ended: bool,
+    /// Whether the rates have changed since the last transmission.
+    is_rescaled: bool,
     /// Time at which the next transmission would be sent if none had been late.
     on_schedule: Instant,
     last: Instant,
@@ -113,7 +115,8 @@ impl RateClock {
     }
 
     /// Changes the rates for transmissions of the same size. The present train continues from its last transmission,
-    /// rescaled to the new rates, and is no longer behind.
+    /// rescaled to the new rates, and is no longer behind: of the time until the next transmission, at most half of the
+    /// minimum interval is made up for, the lateness of a timer.
     pub fn set_rates(&mut self, target: Duration, minimum: Duration) {
         let before = self.target_ns;
         self.change_intervals(target, minimum);
@@ -126,6 +129,7 @@ impl RateClock {
             train.last_minimum_ns = scaled(self.minimum_ns, share, before);
             train.on_schedule = train.last.add_ns(scaled(self.target_ns, whole, before));
             train.burst_from = train.last;
+            train.is_rescaled = true;
         }
     }
 
@@ -245,13 +249,16 @@ impl RateClock {
         let due = match &self.train {
             Some(train) if !train.ended => {
                 let due = self.schedule(train, now);
-                self.forgotten_ns += due.ns_since(train.on_schedule);
+                if !train.is_rescaled {
+                    self.forgotten_ns += due.ns_since(train.on_schedule);
+                }
                 due
             }
             _ => now,
         };
         self.train = Some(Train {
             ended: false,
+            is_rescaled: false,
             on_schedule: due.add_ns(part(self.target_ns)),
             last: now,
             burst_from: now,
@@ -268,7 +275,12 @@ impl RateClock {
 
     /// Returns when the next transmission would be sent if none of the recent ones had been late.
     fn schedule(&self, train: &Train, now: Instant) -> Instant {
-        let most = self.most_behind_ns.max(self.target_ns);
+        let most = match train.is_rescaled {
+            // The wait at the former rate may have been longer, and is not lateness. Without this part, a timer that is
+            // a little late would lower the rate with each change.
+            true => self.minimum_ns / 2,
+            false => self.most_behind_ns.max(self.target_ns),
+        };
         train.on_schedule.max(now.sub_ns(most))
     }
 

@@ -147,6 +147,47 @@ fn another_rate_begins_with_the_last_transmission() {
     assert_eq!(clock.next_send(us(1001)), us(1002), "of the next train too");
 }
 
+/// The time that has passed at the former rate is no lateness, whether the next transmission was due at it or not.
+#[test]
+fn another_rate_makes_up_for_no_time_before_it() {
+    let ms = |ms: u64| Instant::from_ns(ms * 1_000_000);
+    let millis = Duration::from_millis;
+    for former in [1_000, 100] {
+        let mut clock = RateClock::new(millis(former), millis(former));
+        clock.on_transmit(ms(0));
+        clock.set_rates(millis(1), Duration::from_micros(500));
+        assert!(clock.next_send(ms(900)) <= ms(900), "it is due");
+        assert_eq!(clock.due(ms(900)), 1);
+        assert!(clock.behind(ms(900)) <= Duration::from_micros(250));
+        clock.on_transmit(ms(900));
+        assert_eq!(clock.next_send(ms(900)), ms(900).add_ns(750_000));
+        assert_eq!(clock.forgotten(), Duration::ZERO);
+        // From here on lateness counts as before.
+        assert_eq!(clock.due(ms(903)), 3);
+    }
+}
+
+/// A timer that is a little late each time keeps the rate, but for its lateness at each change.
+#[test]
+fn frequent_changes_cost_the_lateness_of_one_transmission_each() {
+    const LATE_NS: u64 = 30_000;
+    let us = |us: u64| Instant::from_ns(us * 1000);
+    let micros = Duration::from_micros;
+    let mut clock = RateClock::new(micros(100), micros(95));
+    let mut now = us(0);
+    for transmission in 0..1000u64 {
+        now = clock.next_send(now).add_ns(LATE_NS);
+        clock.on_limited_bytes(now, 1500, 1500);
+        if transmission.is_multiple_of(2) {
+            // To and fro, so that the mean is that of the first interval.
+            let change = transmission / 2 % 2;
+            clock.set_rates(micros(99 + 2 * change), micros(94 + 2 * change));
+        }
+    }
+    let late = now.ns_since(us(999 * 100));
+    assert!(late <= 502 * LATE_NS, "{late} ns late");
+}
+
 #[test]
 fn it_catches_up_at_the_burst_rate_and_no_further() {
     let us = |us: u64| Instant::from_ns(us * 1000);

@@ -6,15 +6,18 @@ fn us(us: u64) -> Instant {
     Instant::from_ns(us * 1_000)
 }
 
-/// A pacer that sends neither bursts nor ahead of its schedule.
-fn strict() -> Pacer {
-    let settings = PacingSettings {
+/// Settings of a pacer that sends neither bursts nor ahead of its schedule.
+fn strict_settings() -> PacingSettings {
+    PacingSettings {
         initial_burst: 0,
         burst: 1,
         slack: Duration::ZERO,
         ..PacingSettings::default()
-    };
-    Pacer::new(&settings)
+    }
+}
+
+fn strict() -> Pacer {
+    Pacer::new(&strict_settings())
 }
 
 /// Sends a segment if the pacer allows it.
@@ -178,6 +181,19 @@ fn a_changed_rate_rescales_the_wait() {
     assert_eq!(pacer.next_send(us(0)), us(1_000_000));
     pacer.set_rate(Some(10_000));
     assert_eq!(pacer.next_send(us(0)), us(100_000));
+}
+
+/// The wait at the former rate is not lateness.
+#[test]
+fn a_raised_rate_is_no_burst() {
+    for settings in [PacingSettings::default(), strict_settings()] {
+        let mut pacer = Pacer::new(&settings);
+        pacer.set_rate(Some(1_000));
+        assert!(try_send(&mut pacer, us(0), 1_000));
+        assert!(!try_send(&mut pacer, us(900_000), 1_000));
+        pacer.set_rate(Some(10_000_000));
+        assert_eq!(send_all(&mut pacer, us(900_000), 1_000), 1);
+    }
 }
 
 /// Sends for a second at a rate, woken up late by up to `late_us`. Returns the bytes sent.
