@@ -166,10 +166,13 @@ impl<P> ByteClock<P> {
         ClassId(index)
     }
 
-    /// Changes the options of a class from its next packet on. Queued packets stay queued.
-    pub fn set_options(&mut self, class: ClassId, options: ClassOptions) {
+    /// Changes the options of a class from its next packet on. Queued packets stay queued. The wait for the next packet
+    /// is rescaled to the new rates, as of the last call of another method. Takes time in proportion to the classes that
+    /// wait.
+    pub fn set_options(&mut self, id: ClassId, options: ClassOptions) {
         let options = self.within_link(options);
-        let class = &mut self.classes[class.index()];
+        let (link, present) = (self.link, self.present);
+        let class = &mut self.classes[id.index()];
         let (before, after) = (class.options.rate.bps(), options.rate.bps());
         let changed = |sum: u128| sum - u128::from(before) + u128::from(after);
         self.all_bps = changed(self.all_bps);
@@ -177,7 +180,13 @@ impl<P> ByteClock<P> {
         if !class.queue.is_empty() {
             self.active_bps = changed(self.active_bps);
         }
-        class.set_options(options);
+        class.set_options(options, link, present);
+        // An eligible class is due at any rate, and keeps its turn.
+        let waiting = self.waiting.len();
+        self.waiting.retain(|Reverse((_, _, index))| *index != id.0);
+        if self.waiting.len() < waiting {
+            self.activate(id.0);
+        }
     }
 
     /// Returns the rate that a class keeps when all classes send: less than its own rate if the link is overbooked.

@@ -98,7 +98,11 @@ impl<P> Class<P> {
         }
     }
 
-    pub(super) fn set_options(&mut self, options: ClassOptions) {
+    /// Changes the options, and rescales the time until the next packet to the rate and the peak rate.
+    pub(super) fn set_options(&mut self, options: ClassOptions, link: Rate, present: u64) {
+        let (before, peak) = (self.options.rate, self.options.peak.unwrap_or(link));
+        self.clock = rescaled(self.clock, present, before, options.rate);
+        self.not_before = rescaled(self.not_before, present, peak, options.peak.unwrap_or(link));
         self.options = options;
         self.remainder = 0;
     }
@@ -158,6 +162,17 @@ impl<P> Class<P> {
 pub(super) fn time_of(bytes: u64, scale: u64, rate: Rate) -> u64 {
     let time = u128::from(bytes) * u128::from(scale) / u128::from(rate.bps());
     u64::try_from(time).unwrap_or(u64::MAX)
+}
+
+/// Returns a value of the global clock, as far from `present` at the rate `after` as `clock` is at `before`. Rounded up.
+/// Those that are not ahead of `present` stay.
+fn rescaled(clock: u64, present: u64, before: Rate, after: Rate) -> u64 {
+    let ahead = u128::from(clock.saturating_sub(present)) * u128::from(before.bps());
+    let ahead = u64::try_from(ahead.div_ceil(after.bps().into())).unwrap_or(u64::MAX);
+    match ahead {
+        0 => clock,
+        ahead => present.saturating_add(ahead),
+    }
 }
 
 /// Returns the size of the longest recent packet: longer ones count at once, and are forgotten over some hundred

@@ -32,6 +32,55 @@ fn run<P: Copy>(clock: &mut ByteClock<P>, mut now: Instant) -> Vec<(ClassId, P, 
     }
 }
 
+/// A packet at 1 kbit/s takes 10 s, and 100 us at the new rate.
+#[test]
+fn a_raised_rate_holds_from_the_next_packet_on() {
+    let us = |us: u64| Instant::from_ns(us * 1000);
+    for has_peak in [false, true] {
+        for is_queued in [false, true] {
+            let options = |of: &str| ClassOptions {
+                peak: has_peak.then(|| rate(of)),
+                ..ClassOptions::of_rate(rate(of))
+            };
+            let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
+            let class = clock.add_class(options("1kbit"));
+            clock.enqueue(class, 0, 1250, us(0)).unwrap();
+            assert_eq!(clock.dequeue(us(0)), Dequeued::Send(class, 0));
+            if is_queued {
+                clock.enqueue(class, 1, 1250, us(1000)).unwrap();
+                assert_eq!(clock.dequeue(us(1000)), Dequeued::Wait(us(10_000_000)));
+            }
+            clock.set_options(class, options("100mbit"));
+            if !is_queued {
+                clock.enqueue(class, 1, 1250, us(1000)).unwrap();
+            }
+            clock.enqueue(class, 2, 1250, us(1000)).unwrap();
+            let sent = run(&mut clock, us(1000));
+            let times = sent.iter().map(|&(_, _, at)| at);
+            let [first, second] = times.collect::<Vec<_>>()[..] else {
+                panic!("{sent:?}");
+            };
+            assert!(first <= us(1100), "{first:?}");
+            assert!(second <= first.add_ns(100_000), "{second:?}");
+            assert_eq!(clock.dequeue(second), Dequeued::Empty);
+        }
+    }
+}
+
+/// A class that is changed to and fro has the wait of its rate.
+#[test]
+fn a_lowered_rate_takes_back_what_a_raised_one_has_given() {
+    let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
+    let class = clock.add_class(unbounded(rate("1mbit"), 0));
+    (0..2).for_each(|packet| clock.enqueue(class, packet, 1250, Instant::ORIGIN).unwrap());
+    assert_eq!(clock.dequeue(Instant::ORIGIN), Dequeued::Send(class, 0));
+    for to in ["100mbit", "1mbit"] {
+        clock.set_options(class, unbounded(rate(to), 0));
+    }
+    let due = Instant::from_ns(10_000_000);
+    assert_eq!(clock.dequeue(Instant::ORIGIN), Dequeued::Wait(due));
+}
+
 #[test]
 fn a_class_keeps_its_interval() {
     let mut clock = ByteClock::new(rate("1gbit"), Instant::ORIGIN);
