@@ -14,7 +14,7 @@ use crate::icmp::{Original, Report, may_answer};
 use crate::ip::{self, NO_NEXT_HEADER, Packet};
 use crate::link::Header;
 use crate::routes::Destination;
-use crate::{icmp, icmp_v6};
+use crate::{icmp, icmp_v6, udp};
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
     /// Whether the address is one of the stack's, or of a group that it has joined.
@@ -103,6 +103,10 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             }
             _ => {
                 checked?;
+                if packet.protocol == UDP {
+                    // A damaged datagram may have been sent to another port, and is not answered (RFC 1122, 4.1.3.4).
+                    udp::parse(packet.addresses, packet.payload, frame.verify)?;
+                }
                 // The demultiplexer has taken a token of the rate limit for a closed port.
                 let may_answer = packet.protocol == UDP || self.may_report(now);
                 Err(self.refuse(now, &packet, bytes, (is_to_group, may_answer)))

@@ -59,6 +59,42 @@ fn a_connected_endpoint_learns_that_a_port_is_closed() {
     });
 }
 
+/// They may have been sent to another port (RFC 1122, 4.1.3.4; RFC 8200, 8.1).
+#[test]
+fn damaged_datagrams_to_a_closed_port_are_not_answered() {
+    let whole = datagram(5, b"anyone?");
+    let mut damaged = whole.clone();
+    *damaged.last_mut().unwrap() ^= 1;
+    // From port 5 to port 7, without a checksum, which only IPv4 allows.
+    let mut header = [0, 5, 0, 7, 0, 15, 0, 0].to_vec();
+    header.extend(b"anyone?");
+    let v4 = packet(UDP, "10.0.0.1", |_, bytes| bytes.extend(&header));
+    let v6 = packet_v6(UDP, &header);
+    // Its length is more than there are bytes.
+    header[5] = 16;
+    let cut_off = packet(UDP, "10.0.0.1", |_, bytes| bytes.extend(&header));
+    for architecture in Architecture::ALL {
+        for (frame, reason) in [
+            (&whole, DropReason::PortUnreachable),
+            (&damaged, DropReason::UdpChecksum),
+            (&v4, DropReason::PortUnreachable),
+            (&v6, DropReason::UdpChecksum),
+            (&cut_off, DropReason::UdpHeader),
+        ] {
+            let mut host = host(1, architecture);
+            arrive(&mut host, frame.clone());
+            host.process(NOW, 10);
+            let is_answered = reason == DropReason::PortUnreachable;
+            assert_eq!(host.drops().of(reason), 1, "{architecture:?}");
+            assert_eq!(
+                host.counts().errors_sent,
+                u64::from(is_answered),
+                "{reason:?}"
+            );
+        }
+    }
+}
+
 /// A caller may name the link of an address, and a flow label; frames have neither.
 #[test]
 fn the_scope_of_a_connected_address_hides_no_error() {
