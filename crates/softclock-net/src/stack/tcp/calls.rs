@@ -9,6 +9,7 @@ use softclock_core::Instant;
 use super::{Interest, Listed, Owner, TcpEndpoint, TcpError, TcpId, TcpWoken};
 use crate::demux::{Flow, Transport};
 use crate::ports::DynamicPorts;
+use crate::routes::Destination;
 use crate::stack::slots::SlotId;
 use crate::stack::{BindError, Stack};
 use crate::tcp::connection::{Connection, Error};
@@ -67,7 +68,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// ```
     ///
     /// # Errors
-    /// [`BindError`]: [`InUse`](BindError::InUse) if the same two ports are connected, or no port is free.
+    /// [`BindError`]: [`InUse`](BindError::InUse) if the same two ports are connected, or no port is free;
+    /// [`Remote`](BindError::Remote) also for the address of a group, or of all hosts (RFC 9293, 3.9.2.3).
     pub fn tcp_connect(
         &mut self,
         now: Instant,
@@ -77,7 +79,8 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     ) -> Result<TcpId, BindError> {
         self.tcp_at(now);
         let address = remote.ip();
-        if remote.port() == 0 || address.is_unspecified() || address.is_multicast() {
+        let is_to_all = self.routes.classify(address) == Destination::Broadcast;
+        if remote.port() == 0 || address.is_unspecified() || address.is_multicast() || is_to_all {
             return Err(BindError::Remote);
         }
         if self.tcp.connections.len() >= self.settings.tcp.most_connections {

@@ -1,6 +1,9 @@
 //! Handshakes.
 
+use core::net::IpAddr;
+
 use super::*;
+use crate::stack::BindError;
 
 #[test]
 fn a_connection_is_opened_and_bytes_go_both_ways_in_all_architectures_and_versions() {
@@ -59,6 +62,30 @@ fn a_port_without_listener_refuses() {
         pair.hosts[0].tcp_close(pair.now, client);
         assert_eq!(pair.state(0, client), None);
     }
+}
+
+/// Several hosts would answer (RFC 9293, 3.9.2.3).
+#[test]
+fn a_connection_is_to_a_single_host() {
+    let connect = |prefix: &str, remote: &str| {
+        let settings = StackSettings::new(LinkAddress([2, 0, 0, 0, 0, 1]), 1500);
+        let routes = Routes::new(vec![prefix.parse().unwrap()], vec![]).unwrap();
+        let mut host: Host = Stack::new(settings, routes, HashKey([1, 7]));
+        let remote = (remote.parse::<IpAddr>().unwrap(), 80).into();
+        let opened = host.tcp_connect(START, None, remote, None);
+        (opened.err(), host.next_frame().is_some())
+    };
+    for [prefix, remote] in [
+        ["10.0.0.1/24", "10.0.0.255"],
+        ["10.0.0.1/24", "255.255.255.255"],
+        ["10.0.0.1/24", "224.0.0.1"],
+        ["2001:db8::1/64", "ff02::1"],
+    ] {
+        let refused = (Some(BindError::Remote), false);
+        assert_eq!(connect(prefix, remote), refused, "{remote}");
+    }
+    // The last address of a prefix without one for all hosts.
+    assert_eq!(connect("10.0.0.0/31", "10.0.0.1"), (None, true));
 }
 
 #[test]
