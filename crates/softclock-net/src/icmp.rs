@@ -93,6 +93,17 @@ pub enum ErrorKind {
     Other,
 }
 
+impl ErrorKind {
+    /// Whether the destination, or a filter on the path, refuses the packet, so that to send it again is in vain (RFC
+    /// 1122, 4.2.3.9).
+    pub(crate) const fn is_hard(self) -> bool {
+        matches!(
+            self,
+            Self::PortUnreachable | Self::ProtocolUnreachable | Self::Prohibited
+        )
+    }
+}
+
 /// The beginning of a packet, as an error message quotes it. Its checksums are not verified, since a quote may be cut
 /// off, and routers may have changed it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -69,9 +69,9 @@ pub struct Settings {
     /// The segments that end a connection although they may be forged. The default is none (RFC 5961).
     pub trust: Trust,
     /// Whether a hard error that the network reports about a SYN ends the attempt to connect: a port, a protocol or a
-    /// communication that is refused (RFC 1122, 4.2.3.9). The default is yes. If it is off, the error is only the
-    /// reason that the owner gets if the attempt fails in the end. Then no router can end an attempt, but one that is
-    /// refused by ICMP lasts until its timeout.
+    /// communication that is refused (RFC 1122, 4.2.3.9); and such an error about the SYN-ACK of a listener, the
+    /// handshake. The default is yes. If it is off, the error is only the reason that the owner gets if the attempt fails
+    /// in the end. Then no router can end an attempt, but one that is refused by ICMP lasts until its timeout.
     pub hard_errors_abort: bool,
     /// Whether a SYN that carries FIN is dropped while the connection is being opened. The default is no: RFC 9293,
     /// 3.10.7.3 takes such a segment.

@@ -11,7 +11,7 @@ use super::glance::{Glance, source_of};
 use super::input::Parsed;
 use super::{SynRoom, TcpEndpoint, TcpId, TcpListenSettings, TcpListenerId, TcpWoken};
 use crate::channel::Channel;
-use crate::demux::{InUse, Transport};
+use crate::demux::{Flow, InUse, Transport};
 use crate::drops::DropReason;
 use crate::due::{Window, earliest};
 use crate::rate_limit::TokenBucket;
@@ -25,6 +25,7 @@ use crate::tcp::listen::{
 };
 use crate::tcp::peer::Offer;
 use crate::tcp::segment::{Flags, Reply};
+use crate::tcp::seq::Seq;
 use crate::tcp::settings::Settings;
 use crate::tcp::time_wait::TimeWaitOutcome;
 
@@ -545,6 +546,25 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
         if !is_reset || self.tcp.reset_rate.take(now) {
             self.tcp_reply(now, reply);
         }
+    }
+
+    /// Ends the handshake of a flow about whose SYN-ACK, with this sequence number, a hard ICMP error has come, as such
+    /// an error ends an attempt to connect. Returns whether there was one.
+    pub(super) fn listener_on_hard_error(&mut self, flow: &Flow, sequence: Seq) -> bool {
+        let Some(id) = self.table.find_bound(flow) else {
+            return false;
+        };
+        let Some(listening) = self.tcp.listeners.get_mut(id) else {
+            return false;
+        };
+        let shared = &mut self.tcp.shared;
+        let has_ended = listening.connection.hard_errors_abort
+            && listening.listener.on_unreachable(shared, flow, sequence);
+        if has_ended {
+            // SYNs may have waited for its place.
+            self.mark_listener_busy(id);
+        }
+        has_ended
     }
 
     fn note_listener_timeout(&mut self, id: SlotId) {

@@ -12,7 +12,7 @@ use crate::tcp::seq::Seq;
 
 impl<B: Deref<Target = [u8]>> Stack<B> {
     /// An ICMP error about a segment of the stack. Returns whether it names a connection, and one of its segments that
-    /// may be in flight.
+    /// may be in flight, or ends a handshake.
     pub(in crate::stack) fn tcp_on_icmp(&mut self, now: Instant, error: &ErrorMessage<'_>) -> bool {
         let addresses = error.quoted.addresses;
         let (Some((local, remote)), Some(sequence)) =
@@ -26,7 +26,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
             local: (addresses.source, local),
         };
         let Some(id) = self.table.find_connected(&flow) else {
-            return false;
+            return error.kind.is_hard() && self.listener_on_hard_error(&flow, Seq(sequence));
         };
         // The segments that have arrived say what is in flight.
         self.tcp_drain(now, id);

@@ -164,7 +164,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         if !self.may_be_about(error) {
             return Events::dropped(DropReason::IcmpIgnored);
         }
-        let (reported, is_hard) = match error.kind {
+        let reported = match error.kind {
             ErrorKind::PacketTooBig => {
                 return match error.next_hop_mtu {
                     Some(mtu) => self.on_path_mtu(mtu),
@@ -173,19 +173,19 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             }
             // A filter on the path refuses the connection as the peer may.
             ErrorKind::PortUnreachable | ErrorKind::ProtocolUnreachable | ErrorKind::Prohibited => {
-                (Error::Refused, true)
+                Error::Refused
             }
-            ErrorKind::NetUnreachable => (Error::NetworkUnreachable, false),
+            ErrorKind::NetUnreachable => Error::NetworkUnreachable,
             ErrorKind::HostUnreachable
             | ErrorKind::HopLimitExceeded
-            | ErrorKind::ReassemblyTimeExceeded => (Error::Unreachable, false),
+            | ErrorKind::ReassemblyTimeExceeded => Error::Unreachable,
             ErrorKind::ParameterProblem | ErrorKind::Other => {
                 return Events::dropped(DropReason::IcmpIgnored);
             }
         };
         // A hard error ends an attempt to connect, unless `hard_errors_abort` is off. All others are the reason given
         // if the connection times out (RFC 1122, 4.2.3.9; RFC 5461).
-        let may_abort = is_hard && self.settings.hard_errors_abort;
+        let may_abort = error.kind.is_hard() && self.settings.hard_errors_abort;
         if may_abort && matches!(self.phase, Phase::Opening(_)) {
             return self.fail(reported);
         }

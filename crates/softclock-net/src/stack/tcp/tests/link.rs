@@ -41,8 +41,17 @@ impl Answering {
 
     /// The report of a router that a frame is too long for the next link.
     pub(super) fn too_big(&self, frame: &[u8], mtu: u16) -> Vec<u8> {
+        self.unreachable(frame, 4, mtu)
+    }
+
+    /// The report of a router that a filter forbids a frame.
+    pub(super) fn prohibited(&self, frame: &[u8]) -> Vec<u8> {
+        self.unreachable(frame, 13, 0)
+    }
+
+    fn unreachable(&self, frame: &[u8], code: u8, mtu: u16) -> Vec<u8> {
         let quoted = &frame[14..14 + 28];
-        let mut body = vec![3, 4, 0, 0, 0, 0];
+        let mut body = vec![3, code, 0, 0, 0, 0];
         body.extend(mtu.to_be_bytes());
         body.extend_from_slice(quoted);
         let checksum = !softclock_wire::packet::ones_complement_sum(&body);

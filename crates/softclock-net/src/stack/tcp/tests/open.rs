@@ -151,6 +151,46 @@ fn a_lost_segment_of_a_handshake_is_sent_again() {
     }
 }
 
+/// A filter on the path refuses the connection, and says so: the SYN-ACK is not sent again.
+#[test]
+fn an_error_about_a_syn_ack_ends_its_handshake() {
+    for (architecture, hard_errors_abort) in Architecture::ALL
+        .into_iter()
+        .flat_map(|architecture| [true, false].map(|aborts| (architecture, aborts)))
+    {
+        let mut pair = Pair::with(|_, settings| {
+            settings.architecture = architecture;
+            settings.tcp.connection.hard_errors_abort = hard_errors_abort;
+        });
+        let listener = pair.listen(10);
+        pair.connect();
+        let half_open = |pair: &Pair| pair.hosts[1].tcp_report().in_state(State::SynReceived);
+        assert!(pair.run_until(ms(100), |pair| half_open(pair) == 1));
+        pair.settle();
+        let (_, _, syn_ack) = pair.flying.pop().unwrap();
+        // Neither host hears the other any more.
+        pair.flying.clear();
+        pair.fate = alloc::boxed::Box::new(|_, _| vec![]);
+
+        let report = |pair: &mut Pair, quoted: &[u8]| {
+            let report = link::Answering::new(9, 2).prohibited(quoted);
+            pair.hosts[1].on_frame(pair.now, pair.now, report, Verify::Yes);
+            pair.settle();
+            half_open(pair)
+        };
+        let mut forged = syn_ack.clone();
+        // The sequence number is one of no SYN-ACK.
+        forged[14 + 20 + 7] ^= 1;
+        assert_eq!(report(&mut pair, &forged), 1);
+        assert_eq!(pair.hosts[1].drops().of(DropReason::IcmpIgnored), 1);
+        let left = usize::from(!hard_errors_abort);
+        assert_eq!(report(&mut pair, &syn_ack), left, "{architecture:?}");
+        pair.run(ms(2500));
+        let stats = pair.hosts[1].tcp_listener_stats(listener).unwrap();
+        assert_eq!(stats.retransmitted > 0, !hard_errors_abort);
+    }
+}
+
 #[test]
 fn both_ends_may_open_at_the_same_time() {
     for architecture in Architecture::ALL {
