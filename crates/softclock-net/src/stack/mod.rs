@@ -64,6 +64,7 @@ mod tests;
 mod timers;
 
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::net::{IpAddr, SocketAddr};
@@ -183,7 +184,7 @@ pub struct Stack<B> {
     spare: Spare,
     echo_rate: SourceBuckets,
     error_rate: TokenBucket,
-    identifications: Identifications,
+    identifications: Arc<Identifications>,
     /// For what other hosts must not foresee, where no other key is at hand.
     random: Random,
     drops: Drops,
@@ -253,7 +254,7 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
                 key,
             ),
             error_rate: TokenBucket::new(settings.errors_per_second, BURST),
-            identifications: Identifications::new(key),
+            identifications: Arc::new(Identifications::new(key)),
             random: Random::new(key),
             drops: Drops::default(),
             counts: StackCounts::default(),
@@ -444,6 +445,11 @@ impl<B: Deref<Target = [u8]>> Stack<B> {
     /// The counters of an endpoint. `None` if it is closed.
     pub fn endpoint_counts(&self, id: EndpointId) -> Option<&EndpointCounts> {
         Some(&self.endpoints.get(id.0)?.counts)
+    }
+
+    /// The identifications of the stack's packets, for other threads that build some by [`datagram_packet`].
+    pub const fn identifications(&self) -> &Arc<Identifications> {
+        &self.identifications
     }
 
     /// The stack's addresses and routes.

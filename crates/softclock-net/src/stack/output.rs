@@ -127,7 +127,8 @@ pub struct Ports {
 }
 
 /// Builds the packet of a datagram for [`Stack::send_packet`]: room for an Ethernet header, then the IP header, the UDP
-/// header and the payload.
+/// header and the payload. `identifications` are those of the [stack](Stack::identifications), so that they do not
+/// repeat for a pair of addresses.
 ///
 /// # Errors
 /// [`SendError::TooLong`], and [`SendError::Remote`] if the addresses are of different versions of IP.

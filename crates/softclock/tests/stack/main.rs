@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use softclock::Runtime;
 use softclock::net::stack::{
-    self, CookieUse, DelayError, DropReason, InterruptDelay, Stack, StackError, StackMechanism,
-    StackOptions, StackShare, TcpState,
+    self, CaptureOptions, CookieUse, DelayError, DropReason, InterruptDelay, Stack, StackError,
+    StackMechanism, StackOptions, StackShare, TcpState,
 };
 use softclock::net::{TcpListener, TcpStream, UdpSocket};
 use softclock_linux::link::{DelayHolder, InterruptDelays, Link};
@@ -315,6 +315,45 @@ fn packets_of_another_thread_that_find_no_room_follow_at_once() {
     };
     let run = || Runtime::new().unwrap().block_on(test());
     namespace.inside(run).unwrap();
+}
+
+/// The receiver puts fragments together by the addresses and the identification, whichever thread they come from.
+#[test]
+fn all_threads_have_one_sequence_of_identifications() {
+    /// The link address of the group, to which no other packet goes.
+    const GROUP: [u8; 6] = [1, 0, 0x5e, 1, 2, 3];
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("frames.pcapng");
+    let (_, mut options) = options("scident");
+    options.capture = Some(CaptureOptions::new(&path));
+    let send = async |port: u16| {
+        let socket = UdpSocket::bind(([192, 0, 2, 7], port)).unwrap();
+        socket.send_to(b"datagram", ([239, 1, 2, 3], 9)).await
+    };
+    Runtime::new().unwrap().block_on(async {
+        let stack = open!(&options);
+        for round in 0..2 {
+            send(4000).await.unwrap();
+            let share = stack.share();
+            let other = thread::spawn(move || {
+                Runtime::new().unwrap().block_on(async {
+                    share.join().unwrap();
+                    send(4001).await.unwrap();
+                });
+            });
+            other.join().unwrap();
+            let are_sent = || stack.report().counts.frames_sent >= 2 * (round + 1);
+            wait_for(&are_sent, "the packet of another thread is not sent").await;
+        }
+        stack.finish_capture();
+    });
+    let capture = std::fs::read(&path).unwrap();
+    let frames = capture.windows(20).filter(|bytes| bytes[..6] == GROUP);
+    let sent: Vec<_> = frames
+        .map(|frame| u16::from_be_bytes([frame[18], frame[19]]))
+        .collect();
+    let following = [0, 1, 2, 3].map(|more: u16| sent[0].wrapping_add(more));
+    assert_eq!(sent, following);
 }
 
 /// A socket of another thread that is opened and closed while the device's thread is busy does not keep the address of an

@@ -141,7 +141,7 @@ fn packets_can_be_processed_and_built_elsewhere() {
             traffic_class: 3,
             ..DatagramOptions::default()
         };
-        let numbers = Identifications::new(HashKey([5, 6]));
+        let numbers = here.identifications().clone();
         for payload in [&[5; 100][..], &[6; 4000]] {
             let packet =
                 datagram_packet(addresses("10.0.0.1"), ports, &class, &numbers, payload).unwrap();
@@ -204,6 +204,36 @@ fn each_receiver_has_identifications_of_its_own() {
         }
         assert!(to_one.iter().all(|number| !to_other.contains(number)));
     }
+}
+
+/// Threads that build packets for a stack take part in its sequences.
+#[test]
+fn built_packets_have_the_identifications_of_the_stack() {
+    let [mut here, mut there] = [1, 2].map(|number| host(number, Architecture::SoftLrp));
+    let id = here.bind(at("10.0.0.1:7")).unwrap();
+    here.send_to(NOW, id, at("10.0.0.2:9"), b"first").unwrap();
+    exchange(NOW, &mut here, &mut there);
+    let addresses = Addresses {
+        source: "10.0.0.1".parse().unwrap(),
+        destination: "10.0.0.2".parse().unwrap(),
+    };
+    let ports = Ports {
+        source: 8,
+        destination: 9,
+    };
+    let identifications = here.identifications().clone();
+    let mut sent = Vec::new();
+    for _ in 0..2 {
+        here.send_to(NOW, id, at("10.0.0.2:9"), b"own").unwrap();
+        let class = DatagramOptions::default();
+        let packet = datagram_packet(addresses, ports, &class, &identifications, b"built").unwrap();
+        here.send_packet(NOW, packet).unwrap();
+    }
+    while let Some(frame) = here.next_frame() {
+        sent.extend(identification(&frame).map(|(_, number)| number));
+    }
+    let first = sent[0];
+    assert_eq!(sent, [0, 1, 2, 3].map(|more| (first + more) & 0xffff));
 }
 
 /// RFC 6056: a resolver's next port must not follow from the ports that it used before.

@@ -18,7 +18,6 @@ use softclock_core::Instant;
 use softclock_core::signalling::Policy;
 use softclock_linux::link::{Chunk, Link, Transport, XdpChannels};
 use softclock_net::channel::ChannelLimits;
-use softclock_net::demux::HashKey;
 use softclock_net::drops::DropReason;
 use softclock_net::ip::Identifications;
 use softclock_net::ports::DynamicPorts;
@@ -63,7 +62,7 @@ pub(super) struct Shared {
     /// Wakes the task of the driver.
     driver: Mutex<Option<Waker>>,
     is_closed: AtomicBool,
-    pub(super) identifications: Identifications,
+    pub(super) identifications: Arc<Identifications>,
 }
 
 /// What the threads of a stack have in common from its start.
@@ -78,6 +77,8 @@ pub(super) struct SharedParts {
     pub(super) channels: Option<Arc<XdpChannels>>,
     pub(super) capture: Option<Arc<Capture>>,
     pub(super) signalling: Policy,
+    /// Those of the opening thread's stack, as packets between the same addresses must not repeat them.
+    pub(super) identifications: Arc<Identifications>,
 }
 
 /// The ports of the stack, and the changes that the driver has not made yet.
@@ -178,7 +179,7 @@ impl Shared {
             looks: AtomicU32::new(0),
             driver: Mutex::default(),
             is_closed: AtomicBool::new(false),
-            identifications: Identifications::new(HashKey([(); 2].map(|()| random()))),
+            identifications: parts.identifications,
         }
     }
 

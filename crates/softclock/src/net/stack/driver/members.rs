@@ -28,6 +28,7 @@ impl Driver {
                 channels: channels.map(|channels| channels.all().clone()),
                 capture: self.capture.clone(),
                 signalling: self.signalling.policy(),
+                identifications: stack.identifications().clone(),
             });
             for id in self.sockets.borrow().keys() {
                 if let Some(local) = stack.bound(*id) {
