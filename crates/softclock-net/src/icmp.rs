@@ -178,7 +178,8 @@ pub struct Original<'a> {
 
 /// Whether an error message may be sent about a packet (RFC 1122 section 3.2.2, RFC 4443 section 2.4 e): never about an
 /// error message, a later fragment, a packet to more than one host, or a packet whose source is not a single host.
-/// Error messages about those would multiply, or reach hosts that did not cause them.
+/// Error messages about those would multiply, or reach hosts that did not cause them. A message of ICMP behind an
+/// authentication header counts as an error.
 ///
 /// The caller also limits the rate, by a [`TokenBucket`](crate::rate_limit::TokenBucket).
 ///
@@ -198,11 +199,13 @@ pub struct Original<'a> {
 /// # Ok::<(), core::net::AddrParseError>(())
 /// ```
 pub fn may_answer(original: &Original<'_>) -> bool {
-    let message_type = original.payload.first().copied();
+    let first = original.payload.first().copied();
     // A type that is cut off could be that of an error.
     let is_error = match original.protocol {
-        ICMP => message_type.is_none_or(|of| !is_query(of)),
-        ICMPV6 => message_type.is_none_or(|of| of < 128 || of == REDIRECT_V6),
+        ICMP => first.is_none_or(|of| !is_query(of)),
+        ICMPV6 => first.is_none_or(|of| of < 128 || of == REDIRECT_V6),
+        // The first byte is the protocol behind the header. The type of the message is not looked for.
+        AUTHENTICATION => first.is_none_or(|protocol| matches!(protocol, ICMP | ICMPV6)),
         _ => false,
     };
     let is_to_group = original.is_to_group || original.addresses.destination.is_multicast();
@@ -402,6 +405,9 @@ pub(crate) const REASSEMBLY: u8 = 1;
 const fn is_query(message_type: u8) -> bool {
     matches!(message_type, 0 | 8..=10 | 13..=18)
 }
+
+/// The authentication header (RFC 4302), which the stack does not have.
+const AUTHENTICATION: u8 = 51;
 
 /// A redirect of ICMPv6 has a type among those of information, but must not be answered by an error, either.
 const REDIRECT_V6: u8 = 137;

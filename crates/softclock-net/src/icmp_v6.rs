@@ -165,8 +165,8 @@ fn unreachable_kind(code: u8) -> ErrorKind {
     }
 }
 
-/// The offset of the field that gives the protocol of the transport layer: that of the last extension header, or of the
-/// IPv6 header.
+/// The offset of the field that gives the protocol of the payload: that of the last extension header that the stack
+/// skips, or of the IPv6 header.
 fn last_next_header(packet: &[u8]) -> usize {
     let mut field = 6;
     let mut header = 40;
@@ -176,7 +176,6 @@ fn last_next_header(packet: &[u8]) -> usize {
         };
         let length = match next {
             HOP_BY_HOP | ROUTING | DESTINATION => usize::from(units) * 8 + 8,
-            AUTHENTICATION => usize::from(units) * 4 + 8,
             FRAGMENT => 8,
             _ => break,
         };
@@ -207,7 +206,6 @@ const UNRECOGNIZED_NEXT_HEADER: u8 = 1;
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const FRAGMENT: u8 = 44;
-const AUTHENTICATION: u8 = 51;
 const DESTINATION: u8 = 60;
 
 /// The longest quote: every link takes a packet of 1280 bytes, of which 40 are the header of IPv6.

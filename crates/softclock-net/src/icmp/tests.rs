@@ -236,6 +236,8 @@ fn errors_are_not_answered() {
         (ICMP, &[0, 8, 13][..], &[3, 4, 5, 11, 12, 40, 255][..]),
         (ICMPV6, &[128, 129, 135], &[1, 2, 3, 4, 100, 127, 137]),
         (UDP, &[3], &[]),
+        // Of the header behind it.
+        (AUTHENTICATION, &[TCP, UDP], &[ICMP, ICMPV6]),
     ] {
         for message_type in answered {
             assert!(may_answer(&original(protocol, &[*message_type])));
@@ -245,6 +247,7 @@ fn errors_are_not_answered() {
         }
     }
     assert!(!may_answer(&original(ICMP, &[])));
+    assert!(!may_answer(&original(AUTHENTICATION, &[])));
     assert!(may_answer(&original(UDP, &[])));
 }
 

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use super::*;
 
 const UDP: u8 = 17;
+const AUTHENTICATION: u8 = 51;
 
 fn addresses() -> Addresses {
     Addresses {
@@ -187,11 +188,16 @@ fn an_unknown_protocol_is_pointed_at_behind_extension_headers() {
     };
     assert_eq!(pointer(&packet(200, &[0; 8])), 6);
     assert_eq!(pointer(&packet(200, &[])), 6);
-    // Options for each hop (16 bytes), then an authentication header (12 bytes) in front of protocol 200.
+    // Options for each hop (16 bytes), then options for the destination (8 bytes) in front of protocol 200.
     let mut extensions = [0; 28];
-    extensions[..2].copy_from_slice(&[AUTHENTICATION, 1]);
-    extensions[16..18].copy_from_slice(&[200, 1]);
+    extensions[..2].copy_from_slice(&[DESTINATION, 1]);
+    extensions[16] = 200;
     assert_eq!(pointer(&packet(HOP_BY_HOP, &extensions)), 56);
+    // An authentication header (12 bytes), which is the protocol that the stack does not have.
+    extensions[0] = AUTHENTICATION;
+    extensions[17] = 1;
+    assert_eq!(pointer(&packet(HOP_BY_HOP, &extensions)), 40);
+    assert_eq!(pointer(&packet(AUTHENTICATION, &extensions[16..])), 6);
     // An atomic fragment in front of protocol 200, which has no bytes.
     assert_eq!(pointer(&packet(FRAGMENT, &[200, 0, 0, 0, 0, 0, 0, 0])), 40);
 }

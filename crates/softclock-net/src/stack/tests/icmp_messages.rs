@@ -3,6 +3,8 @@
 use alloc::collections::BTreeSet;
 use core::net::SocketAddrV6;
 
+use softclock_wire::packet::ICMPV6;
+
 use super::*;
 use crate::icmp::{ErrorKind, ErrorMessage, Message, Quoted};
 
@@ -169,6 +171,22 @@ fn a_packet_without_a_next_header_is_not_answered() {
     assert_eq!(host.counts().reassembled, 1);
     assert_eq!(host.drops().of(DropReason::Protocol), 2);
     assert_eq!(host.counts().errors_sent, 0);
+}
+
+/// An error message behind an authentication header is not answered by another one (RFC 4443, 2.4 e), as two hosts would
+/// send them to and fro.
+#[test]
+fn an_error_behind_an_authentication_header_is_not_answered() {
+    const AUTHENTICATION: u8 = 51;
+    for (protocol, is_answered) in [(ICMPV6, false), (UDP, true)] {
+        let mut host = host(1, Architecture::SoftLrp);
+        // A report of an unreachable port, with a quote that is left out.
+        let content = [&[protocol, 1][..], &[0; 10], &[1, 4], &[0; 46]].concat();
+        arrive(&mut host, packet_v6(AUTHENTICATION, &content));
+        host.process(NOW, 10);
+        assert_eq!(host.drops().of(DropReason::Protocol), 1);
+        assert_eq!(host.counts().errors_sent, u64::from(is_answered));
+    }
 }
 
 /// Gives the host a report that a datagram is longer than 1300 bytes.
