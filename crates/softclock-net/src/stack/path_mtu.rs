@@ -10,6 +10,7 @@ use softclock_core::Instant;
 #[derive(Debug)]
 pub(super) struct PathMtus {
     lifetime: Duration,
+    /// In the order of their latest reports.
     entries: Vec<Entry>,
 }
 
@@ -38,19 +39,19 @@ impl PathMtus {
         let mtu = mtu.max(minimum);
         self.entries.retain(|entry| entry.until > now);
         let until = now + self.lifetime;
-        let noted = self
-            .entries
-            .iter_mut()
-            .find(|entry| entry.destination == destination);
-        if let Some(entry) = noted {
-            if mtu <= entry.mtu {
-                (entry.mtu, entry.until) = (mtu, until);
+        let mut entries = self.entries.iter();
+        let noted = entries.position(|entry| entry.destination == destination);
+        match noted {
+            Some(place) if mtu > self.entries[place].mtu => return,
+            // The latest is the last.
+            Some(place) => {
+                self.entries.remove(place);
             }
-            return;
-        }
-        if self.entries.len() == MOST_ENTRIES {
             // The oldest is the first.
-            self.entries.remove(0);
+            None if self.entries.len() == MOST_ENTRIES => {
+                self.entries.remove(0);
+            }
+            None => {}
         }
         self.entries.push(Entry {
             destination,
@@ -110,6 +111,12 @@ mod tests {
             paths.of(Instant::ORIGIN, host(MOST_ENTRIES as u8)),
             Some(1000)
         );
+        assert_eq!(paths.entries.len(), MOST_ENTRIES);
+        // The path that was reported again stays, and the one after it gives way.
+        paths.on_report(Instant::ORIGIN, host(1), 1000);
+        paths.on_report(Instant::ORIGIN, host(100), 1000);
+        assert_eq!(paths.of(Instant::ORIGIN, host(1)), Some(1000));
+        assert_eq!(paths.of(Instant::ORIGIN, host(2)), None);
         assert_eq!(paths.entries.len(), MOST_ENTRIES);
     }
 }
