@@ -166,6 +166,16 @@ impl Sources {
         self.events.post(source, readiness);
     }
 
+    /// Posts those of `conditions` that are not known yet. Others have woken the tasks that wait for them, and would
+    /// wake again and again a task that looks for them each time it runs.
+    pub(crate) fn post_new(&mut self, source: SourceId, conditions: Readiness) {
+        let known = self.events.state(source).unwrap_or(conditions);
+        let new = conditions & !known;
+        if !new.is_empty() {
+            self.post(source, new);
+        }
+    }
+
     /// Moves the wakers of the tasks for which there are events to `woken`.
     pub(crate) fn deliver(&mut self, woken: &mut Vec<Waker>) {
         while let Some(event) = self.events.pop_event(self.queue) {

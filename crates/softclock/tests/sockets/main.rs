@@ -56,6 +56,7 @@ macro_rules! conformance {
                 other_linger_times_are_refused
                 unread_data_makes_closing_a_reset
                 a_lost_connection_is_known_without_a_call
+                a_half_closed_peer_wakes_no_waiter_for_the_loss
                 an_ended_direction_is_known_behind_unread_data
                 writing_to_a_closed_peer_fails
                 a_refused_connection_is_an_error

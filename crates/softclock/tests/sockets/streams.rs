@@ -171,6 +171,20 @@ pub(super) async fn a_lost_connection_is_known_without_a_call(address: SocketAdd
     lost().await;
 }
 
+pub(super) async fn a_half_closed_peer_wakes_no_waiter_for_the_loss(address: SocketAddr) {
+    let (client, server) = pair(address).await;
+    let polls = Rc::new(Cell::new(0));
+    let counted = polls.clone();
+    let waiting = softclock::spawn_local(poll_fn(move |cx| {
+        counted.set(counted.get() + 1);
+        server.poll_lost(cx)
+    }));
+    client.shutdown(Shutdown::Write).unwrap();
+    softclock::sleep(Duration::from_millis(20)).await;
+    assert!(!waiting.is_finished(), "only one direction has ended");
+    assert!(polls.get() < 10, "{} polls", polls.get());
+}
+
 pub(super) async fn an_ended_direction_is_known_behind_unread_data(address: SocketAddr) {
     if softclock::statistics().mechanism == Mechanism::Select {
         // This mechanism reports only readable and writable.

@@ -122,10 +122,8 @@ impl StackTcp {
             false => self.driver.ends_of(self.id),
         };
         let ended = ended.unwrap_or(Readiness::WRITE_CLOSED | Readiness::READ_CLOSED);
-        if ended != Readiness::NONE {
-            let mut sources = self.runtime().sources.borrow_mut();
-            sources.post(self.registration.id(), ended);
-        }
+        let mut sources = self.runtime().sources.borrow_mut();
+        sources.post_new(self.registration.id(), ended);
     }
 
     pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
