@@ -14,10 +14,23 @@ pub(crate) struct Ready<T> {
     late: VecDeque<T>,
     /// Due tasks taken since the last other task.
     in_a_row: u32,
-    /// Other tasks taken since the start.
-    taken: u64,
+    taken: Position,
     /// Other tasks taken since the last one that gave way.
     since_late: u32,
+}
+
+/// Numbers of tasks taken since the start; those that gave way and were not [hurried](Ready::hurry) are not counted.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub(crate) struct Position {
+    pub(super) due: u64,
+    pub(super) others: u64,
+}
+
+impl Position {
+    /// Returns whether all tasks before `end` have been taken.
+    pub(crate) fn has_reached(self, end: Self) -> bool {
+        self.due >= end.due && self.others >= end.others
+    }
 }
 
 impl<T> Ready<T> {
@@ -63,25 +76,29 @@ impl<T> Ready<T> {
         match due {
             Some(task) => {
                 self.in_a_row += 1;
+                self.taken.due += 1;
                 Some(task)
             }
             None => {
                 self.in_a_row = 0;
-                self.taken += 1;
+                self.taken.others += 1;
                 self.since_late += 1;
                 self.others.pop_front()
             }
         }
     }
 
-    /// Returns the number of other tasks taken since the start.
-    pub(crate) fn position(&self) -> u64 {
+    /// Returns the position before the next task.
+    pub(crate) fn position(&self) -> Position {
         self.taken
     }
 
-    /// Returns the [`position`](Self::position) at which all other tasks that are queued now will have been taken.
-    pub(crate) fn end(&self) -> u64 {
-        self.taken + self.others.len() as u64
+    /// Returns the position behind all tasks that are queued now, except for those that gave way.
+    pub(crate) fn end(&self) -> Position {
+        Position {
+            due: self.taken.due + self.due.len() as u64,
+            others: self.taken.others + self.others.len() as u64,
+        }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -100,7 +117,7 @@ impl<T> Default for Ready<T> {
             others: VecDeque::new(),
             late: VecDeque::new(),
             in_a_row: 0,
-            taken: 0,
+            taken: Position::default(),
             since_late: 0,
         }
     }
@@ -143,7 +160,24 @@ mod tests {
         ready.push_late(7);
         ready.hurry();
         assert!(!ready.is_late_next());
-        assert_eq!(ready.end(), ready.position() + 1);
+        let end = ready.end();
+        assert!(!ready.position().has_reached(end));
         assert_eq!(ready.pop(), Some(7));
+        assert!(ready.position().has_reached(end));
+    }
+
+    #[test]
+    fn the_end_is_behind_the_due_tasks_and_the_others() {
+        let mut ready = Ready::default();
+        (0..99).for_each(|task| ready.push_due(task));
+        ready.push(99);
+        let end = ready.end();
+        (100..200).for_each(|task| ready.push_due(task));
+        let mut before = Vec::new();
+        while !ready.position().has_reached(end) {
+            before.extend(ready.pop());
+        }
+        before.sort_unstable();
+        assert_eq!(before, (0..100).collect::<Vec<_>>());
     }
 }

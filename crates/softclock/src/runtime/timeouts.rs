@@ -25,6 +25,8 @@ use std::task::Waker;
 
 use softclock_core::Instant;
 
+use super::ready::Position;
+
 /// The due timeouts of a runtime.
 #[derive(Debug)]
 pub(crate) struct Timeouts {
@@ -49,7 +51,7 @@ enum Check {
     /// The kernel, and the device of a stack, are looked at since this time.
     Looking(Instant),
     /// After a look that began at this time, the tasks before this position in the queue of ready tasks run.
-    Running(Instant, u64),
+    Running(Instant, Position),
 }
 
 impl Timeouts {
@@ -105,7 +107,7 @@ impl Timeouts {
     }
 
     /// Notes that all these events have woken their tasks, which are queued before the position `end`.
-    pub(crate) fn end_look(&self, end: u64) {
+    pub(crate) fn end_look(&self, end: Position) {
         if let Check::Looking(began) = self.check.get() {
             self.check.set(Check::Running(began, end));
         }
@@ -113,10 +115,10 @@ impl Timeouts {
 
     /// Ends the check if its tasks were queued before `position`, and so have run. Moves the wakers of timeouts that
     /// are over to `woken`, limited to those to be woken in this turn.
-    pub(crate) fn end_check(&self, position: u64, woken: &mut Vec<Waker>) {
+    pub(crate) fn end_check(&self, position: Position, woken: &mut Vec<Waker>) {
         let mut ended = self.ended.borrow_mut();
         if let Check::Running(began, end) = self.check.get()
-            && position >= end
+            && position.has_reached(end)
         {
             self.over.set(began);
             self.check.set(Check::None);
@@ -152,17 +154,21 @@ mod tests {
         Instant::from_ns(ms * 1_000_000)
     }
 
+    fn behind(others: u64) -> Position {
+        Position { due: 0, others }
+    }
+
     /// Ends the check, and returns how many tasks are to be woken.
-    fn end_check(timeouts: &Timeouts, position: u64) -> usize {
+    fn end_check(timeouts: &Timeouts, others: u64) -> usize {
         let mut woken = Vec::new();
-        timeouts.end_check(position, &mut woken);
+        timeouts.end_check(behind(others), &mut woken);
         woken.len()
     }
 
     /// A look that finds all at once.
-    fn look(timeouts: &Timeouts, now: Instant, end: u64) {
+    fn look(timeouts: &Timeouts, now: Instant, others: u64) {
         timeouts.begin_check(now);
-        timeouts.end_look(end);
+        timeouts.end_look(behind(others));
     }
 
     fn due(timeouts: &Timeouts) {
@@ -193,7 +199,7 @@ mod tests {
         assert!(timeouts.is_looking() && timeouts.is_pending() && !timeouts.needs_check());
         assert!(!timeouts.has_work(), "the loop may rest");
         assert_eq!(end_check(&timeouts, 100), 0, "nothing was found yet");
-        timeouts.end_look(101);
+        timeouts.end_look(behind(101));
         assert!(!timeouts.is_looking() && timeouts.has_work());
         assert_eq!(end_check(&timeouts, 100), 0, "a task has not run");
         assert_eq!(end_check(&timeouts, 101), 1);

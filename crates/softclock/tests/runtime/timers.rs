@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};
 use std::net::Ipv4Addr;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -113,6 +113,24 @@ fn sleeps_with_slack_end_amid_events() {
 }
 
 /// Another task moves a sleep from far away, also to a wait of another kind.
+/// A task whose sleep is over in time completes the wait for it, although many others come before it and the timeout is
+/// due as well once the thread runs again.
+#[test]
+fn a_sleep_in_time_wins_over_a_timeout_behind_many() {
+    run(async {
+        let due = softclock::now() + 50 * MS;
+        let sleep = || softclock::spawn_local(softclock::sleep_until(due));
+        let _others: Vec<_> = (0..300).map(|_| sleep()).collect();
+        let last = sleep();
+        let mut limited = pin!(softclock::timeout(51 * MS, last));
+        assert!(poll_once(limited.as_mut()).await.is_none());
+        // The tasks begin to sleep.
+        softclock::sleep(5 * MS).await;
+        thread::sleep(100 * MS);
+        limited.await.expect("the sleep was over before");
+    });
+}
+
 #[test]
 fn a_moved_sleep_wakes_the_task_that_waits() {
     for rough in [true, false] {
