@@ -182,7 +182,7 @@ impl<F: AsFd> Descriptor<F> {
     /// Consumes the readiness that a call has used up, before a trigger state can see a later event.
     fn consume_readiness<R>(&self, direction: Direction, transfer: Transfer<R>) -> R {
         if transfer.is_short {
-            self.kernel.on_short(direction);
+            self.kernel.on_short_of_stream(direction);
         }
         transfer.value
     }

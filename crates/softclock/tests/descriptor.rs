@@ -2,12 +2,13 @@
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, UdpSocket as StdUdp};
+use std::net::{Shutdown, TcpListener, TcpStream, UdpSocket as StdUdp};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnix;
 use std::rc::Rc;
 use std::time::Duration;
 
+use rustix::net::{SendFlags, send};
 use softclock::net::UdpSocket;
 use softclock::{Descriptor, Direction, Mechanism, Runtime, Transfer, sleep, spawn_local, timeout};
 
@@ -124,6 +125,36 @@ fn the_end_that_comes_with_data_is_read() {
         there.write_all(b"last").unwrap();
         there.shutdown(Shutdown::Write).unwrap();
         assert_eq!(reader.await, [4, 0]);
+    });
+}
+
+/// A read of TCP ends before urgent data. What follows is read without another arrival.
+#[test]
+fn what_follows_urgent_data_is_read() {
+    run(|| async {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (here, _) = listener.accept().unwrap();
+        here.set_nonblocking(true).unwrap();
+        let here = Descriptor::new(here).unwrap();
+        let reader = spawn_local(async move {
+            let (mut all, mut buffer) = (Vec::new(), [0; 100]);
+            while all.len() < 6 {
+                let read = here.read_with(|_| {
+                    let read = here.descriptor().read(&mut buffer)?;
+                    Ok(Transfer::of(read, 100))
+                });
+                let length = read.await.unwrap();
+                all.extend_from_slice(&buffer[..length]);
+            }
+            all
+        });
+        // The reader waits, and does not run again before all has arrived.
+        sleep(SHORT).await;
+        send(&there, b"abc", SendFlags::empty()).unwrap();
+        send(&there, b"!", SendFlags::OOB).unwrap();
+        send(&there, b"def", SendFlags::empty()).unwrap();
+        assert_eq!(reader.await, b"abcdef");
     });
 }
 

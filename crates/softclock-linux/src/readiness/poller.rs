@@ -178,8 +178,8 @@ impl Poller {
     /// The same as for [`add`](Self::add).
     pub fn add_for_reading(&mut self, fd: BorrowedFd<'_>, token: Token) -> io::Result<()> {
         // An edge tells of data and of the end that came with it, or else a reader that takes all data waits for the
-        // end.
-        let interest = Readiness::READABLE | Readiness::READ_CLOSED;
+        // end. It also tells of urgent data, before which a read ends with more behind it.
+        let interest = Readiness::READABLE | Readiness::READ_CLOSED | Readiness::PRIORITY;
         each!(&mut self.backend, poller => poller.add(fd, token, interest))
     }
 

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use softclock_core::TriggerState;
-use softclock_linux::readiness::Readiness;
+use softclock_linux::readiness::{Readiness, current_state};
 
 use crate::net::registration::Registration;
 use crate::runtime::inner::Inner;
@@ -226,16 +226,27 @@ impl<F: AsFd> Kernel<F> {
     pub(crate) fn on_transferred(&self, direction: Direction, bytes: usize, offered: usize) {
         self.runtime().take_bytes(bytes);
         if bytes < offered {
+            self.on_short_of_stream(direction);
+        }
+    }
+
+    /// Like [`on_short`](Self::on_short), for a stream: a read may have ended before the data did.
+    pub(crate) fn on_short_of_stream(&self, direction: Direction) {
+        if direction == Direction::Write || !self.is_before_urgent_data() {
             self.on_short(direction);
         }
     }
 
+    /// Whether a read of a TCP socket has ended before urgent data, with more behind it. A report of urgent data may be
+    /// old, and io_uring reports it with all data, so only the kernel knows.
+    fn is_before_urgent_data(&self) -> bool {
+        let is_urgent = |state: Readiness| state.contains(Readiness::PRIORITY);
+        self.registration.has(Readiness::PRIORITY)
+            && current_state(self.borrowed()).map_or(true, is_urgent)
+    }
+
     /// Records that the last call transferred less than requested, so that the next one has to wait.
     pub(crate) fn on_short(&self, direction: Direction) {
-        // A read of a TCP socket also ends before urgent data, with more behind it.
-        if direction == Direction::Read && self.registration.has(Readiness::PRIORITY) {
-            return;
-        }
         // Without the report there would be no end of the wait: the next call finds out, and returns the error.
         if self.report_room(direction).is_ok() {
             self.registration.on_short(direction);

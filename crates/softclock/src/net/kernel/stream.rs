@@ -45,7 +45,7 @@ impl Kernel {
             let read = recv(fd)?;
             // The end of the stream stays to be read.
             if 0 < read && read < offered {
-                self.on_short(Direction::Read);
+                self.on_short_of_stream(Direction::Read);
             }
             Ok(read)
         })
