@@ -2,7 +2,8 @@
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IoSlice, Write};
+use std::mem::MaybeUninit;
 use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
@@ -12,6 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use softclock::net::relay::Supervise;
 use softclock::net::{UnixDatagram, UnixListener, UnixStream};
 use softclock::{Runtime, sleep, spawn_local, timeout};
@@ -179,6 +181,33 @@ fn forgotten_readers_are_not_woken() {
         // The data that has arrived can still be read.
         let quiet = Context::from_waker(Waker::noop());
         assert!(here.poll_read(&quiet, &mut [0]).is_ready());
+    });
+}
+
+/// A read ends behind a message with descriptors, also if it takes none of them. What follows is read without another
+/// arrival.
+#[test]
+fn what_follows_descriptors_is_read() {
+    run(async {
+        let (here, mut there) = pairs(1).remove(0);
+        let reader = spawn_local(async move {
+            let (mut read, mut buffer) = (Vec::new(), [0; 100]);
+            while read.len() < 6 {
+                let length = here.read(&mut buffer).await.unwrap();
+                read.extend_from_slice(&buffer[..length]);
+            }
+            read
+        });
+        // The reader waits, and does not run again before all has arrived.
+        sleep(Duration::from_millis(2)).await;
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        let descriptors = [there.as_fd()];
+        assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        let parts = [IoSlice::new(b"one")];
+        sendmsg(&there, &parts, &mut control, SendFlags::empty()).unwrap();
+        there.write_all(b"two").unwrap();
+        assert_eq!(reader.await, b"onetwo");
     });
 }
 

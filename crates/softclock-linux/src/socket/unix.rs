@@ -1,4 +1,4 @@
-//! Unix stream sockets, named by a path. Receive and send with the functions of [`tcp`](super::tcp).
+//! Unix stream sockets, named by a path. Send with the functions of [`tcp`](super::tcp).
 //!
 //! # Example
 //! ```
@@ -14,17 +14,19 @@
 //! let server = unix::accept(listener.as_fd())?;
 //! assert_eq!(tcp::send(client.as_fd(), b"hello")?, 5);
 //! let mut buffer = [0; 100];
-//! assert_eq!(tcp::recv(server.as_fd(), &mut buffer)?, 5);
+//! assert_eq!(unix::recv(server.as_fd(), &mut buffer)?, (5, false));
 //! std::fs::remove_file(&path)
 //! # }
 //! ```
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{Mode, chmod};
-use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketType};
+use rustix::net::{
+    self, AddressFamily, RecvAncillaryBuffer, RecvFlags, ReturnFlags, SocketAddrUnix, SocketType,
+};
 
 use super::common::NEW_SOCKET;
 
@@ -53,6 +55,15 @@ pub fn connect(path: &Path) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
+/// Like [`tcp::recv`](super::tcp::recv). Also returns whether the message had descriptors, which are closed: a read ends
+/// behind such a message, although more may have arrived.
+pub fn recv(fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<(usize, bool)> {
+    let mut parts = [IoSliceMut::new(buffer)];
+    let mut control = RecvAncillaryBuffer::default();
+    let received = net::recvmsg(fd, &mut parts, &mut control, RecvFlags::empty())?;
+    Ok((received.bytes, received.flags.contains(ReturnFlags::CTRUNC)))
+}
+
 fn open() -> io::Result<OwnedFd> {
     Ok(net::socket_with(
         AddressFamily::UNIX,
@@ -65,7 +76,7 @@ fn open() -> io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::super::common::testing::until_readable;
-    use super::super::tcp::{recv, send};
+    use super::super::tcp::send;
     use super::*;
     use std::os::fd::AsFd;
     use std::os::unix::fs::PermissionsExt;
@@ -83,7 +94,7 @@ mod tests {
         assert_eq!(send(here.as_fd(), b"abc").unwrap(), 3);
         until_readable(there.as_fd());
         let mut buffer = [0; 8];
-        assert_eq!(recv(there.as_fd(), &mut buffer).unwrap(), 3);
+        assert_eq!(recv(there.as_fd(), &mut buffer).unwrap(), (3, false));
         drop(listener);
         assert_eq!(
             connect(&path).unwrap_err().kind(),

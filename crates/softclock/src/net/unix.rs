@@ -153,8 +153,9 @@ impl UnixStream {
     /// If the runtime cannot watch the descriptor. Fails outside a runtime.
     pub fn from_std(stream: std_unix::UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
+        let socket = Kernel::duplicated(OwnedFd::from(stream))?;
         Ok(Self {
-            socket: Kernel::duplicated(OwnedFd::from(stream))?,
+            socket: socket.with_messages(),
         })
     }
 
@@ -166,7 +167,7 @@ impl UnixStream {
 
     fn from_kernel(fd: OwnedFd) -> io::Result<Self> {
         Ok(Self {
-            socket: Kernel::new(fd)?,
+            socket: Kernel::new(fd)?.with_messages(),
         })
     }
 

@@ -21,6 +21,10 @@ pub(crate) struct Kernel<F: AsFd = OwnedFd> {
     file: Cell<OpenFile>,
     interest: Cell<Interest>,
     room: Room,
+    /// Whether it is a Unix stream, whose messages may carry descriptors.
+    pub(super) has_messages: bool,
+    /// Whether the last read of a Unix stream may have ended before the data did.
+    pub(super) is_cut: Cell<bool>,
 }
 
 /// When the poller reports room to write.
@@ -126,6 +130,8 @@ impl<F: AsFd> Kernel<F> {
             file: Cell::new(file),
             interest: Cell::new(Interest::Nothing),
             room,
+            has_messages: false,
+            is_cut: Cell::new(false),
         };
         kernel.set_interest(match room {
             Room::Always => Interest::Both,
@@ -133,6 +139,12 @@ impl<F: AsFd> Kernel<F> {
         })?;
         kernel.runtime().trigger(TriggerState::SystemCall);
         Ok(kernel)
+    }
+
+    /// Makes it a Unix stream: a read may end before the data does.
+    pub(crate) fn with_messages(mut self) -> Self {
+        self.has_messages = true;
+        self
     }
 
     pub(crate) fn descriptor(&self) -> &F {
@@ -232,7 +244,8 @@ impl<F: AsFd> Kernel<F> {
 
     /// Like [`on_short`](Self::on_short), for a stream: a read may have ended before the data did.
     pub(crate) fn on_short_of_stream(&self, direction: Direction) {
-        if direction == Direction::Write || !self.is_before_urgent_data() {
+        let may_have_more = || self.is_cut.get() || self.is_before_urgent_data();
+        if direction == Direction::Write || !may_have_more() {
             self.on_short(direction);
         }
     }

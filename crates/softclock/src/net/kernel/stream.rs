@@ -14,7 +14,7 @@ use crate::runtime::sources::Direction;
 impl Kernel {
     pub(crate) fn poll_recv(&self, cx: &Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         let offered = buffer.len();
-        let recv = |fd: BorrowedFd<'_>| socket::tcp::recv(fd, buffer);
+        let recv = |fd: BorrowedFd<'_>| self.recv(fd, buffer);
         let read = self.poll_call(cx, Direction::Read, TriggerState::Receive, recv);
         if let Poll::Ready(Ok(n @ 1..)) = read {
             self.on_transferred(Direction::Read, n, offered);
@@ -25,7 +25,16 @@ impl Kernel {
     /// Receives what has arrived, without waiting.
     pub(crate) fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         let offered = buffer.len();
-        self.try_recv_call(offered, |fd| socket::tcp::recv(fd, buffer))
+        self.try_recv_call(offered, |fd| self.recv(fd, buffer))
+    }
+
+    fn recv(&self, fd: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<usize> {
+        if !self.has_messages {
+            return socket::tcp::recv(fd, buffer);
+        }
+        let (read, is_cut) = socket::unix::recv(fd, buffer)?;
+        self.is_cut.set(is_cut);
+        Ok(read)
     }
 
     /// Like [`try_recv`](Self::try_recv), into several buffers, one after the other.
