@@ -81,3 +81,21 @@ fn batches_of_datagrams_follow_the_trigger_interval() {
         assert!((3_000..=12_500).contains(&apart), "{apart}");
     });
 }
+
+/// A train that was cancelled has ended: the next one does not make up for the pause between them.
+#[test]
+fn a_cancelled_train_has_ended() {
+    run(async {
+        let loopback = (Ipv4Addr::LOCALHOST, 0);
+        let sink = UdpSocket::bind(loopback).unwrap();
+        let sender = UdpSocket::bind(loopback).unwrap();
+        sender.connect(sink.local_addr().unwrap()).unwrap();
+        sender.set_pacing(Some(Pacing::of_rate(rate("10mbit"))));
+        let train = sender.send_train(&[1; 60_000], 1_000, None);
+        let cancelled = softclock::timeout(Duration::from_millis(5), train).await;
+        assert!(cancelled.is_err(), "it takes 48 ms");
+        softclock::sleep(Duration::from_millis(20)).await;
+        sender.send_train(&[1; 1_000], 1_000, None).await.unwrap();
+        assert_eq!(statistics().trains, 2);
+    });
+}

@@ -20,6 +20,15 @@ pub(crate) struct DatagramPacing {
     cuts: Cell<bool>,
 }
 
+/// A train that is being sent.
+pub(crate) struct Train<'a>(&'a DatagramPacing);
+
+impl Drop for Train<'_> {
+    fn drop(&mut self) {
+        self.0.clock.borrow_mut().end();
+    }
+}
+
 /// The datagrams of a train.
 #[derive(Clone, Copy)]
 pub(crate) struct TrainShape {
@@ -90,9 +99,9 @@ impl DatagramPacing {
         runtime.pacing.on_forgotten(forgotten);
     }
 
-    /// Ends the train, since there is no more data to send.
-    pub(crate) fn end(&self) {
-        self.clock.borrow_mut().end();
+    /// Begins to send a train, which ends when the guard is dropped: its data is sent, or its sender has given up.
+    pub(crate) fn train(&self) -> Train<'_> {
+        Train(self)
     }
 
     fn whole_segments(&self, bytes: usize, shape: TrainShape) -> usize {

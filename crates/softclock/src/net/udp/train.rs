@@ -45,6 +45,7 @@ impl UdpSocket {
             allowance().await;
         }
         let runtime = self.io.runtime();
+        let _train = self.pacing.train();
         let mut rest = bytes;
         let mut shape = TrainShape {
             segment_bytes: segment_bytes.into(),
@@ -85,7 +86,6 @@ impl UdpSocket {
             self.pacing.on_sent(runtime, sent, batch);
             rest = &rest[sent..];
         }
-        self.pacing.end();
         Ok(())
     }
 }
