@@ -14,7 +14,7 @@ use softclock::net::stack::{
     self, CaptureOptions, CookieUse, DelayError, DropReason, InterruptDelay, Stack, StackError,
     StackMechanism, StackOptions, StackShare, TcpState,
 };
-use softclock::net::{TcpListener, TcpStream, UdpSocket};
+use softclock::net::{Pacing, TcpListener, TcpStream, UdpSocket};
 use softclock_linux::link::{DelayHolder, InterruptDelays, Link};
 use softclock_testing::lab::{Namespace, connect};
 
@@ -278,6 +278,30 @@ fn settings_of_tcp_take_effect() {
         let waiting = || connections(&stack, TcpState::TimeWait);
         wait_for(&|| waiting() > 0, "no connection is in TIME-WAIT").await;
         wait_for(&|| waiting() == 0, "TIME-WAIT lasts too long").await;
+    });
+}
+
+/// The two ends of a connection within the stack.
+async fn connection() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind(([192, 0, 2, 7], 80)).unwrap();
+    let client = TcpStream::connect(([192, 0, 2, 7], 80)).await.unwrap();
+    let (server, _) = listener.accept().await.unwrap();
+    (client, server)
+}
+
+/// A stream that the stack paces holds bytes back no longer once its pacing has ended.
+#[test]
+fn the_end_of_pacing_reaches_what_the_stack_holds_back() {
+    let (_, options) = options("scpac");
+    Runtime::new().unwrap().block_on(async {
+        let _stack = open!(&options);
+        let (client, _server) = connection().await;
+        client.set_pacing(Some(Pacing::of_rate("9600bit".parse().unwrap())));
+        client.write_all(&[1; 10_000]).await.unwrap();
+        let is_held_back = || client.held_back_bytes() > 0;
+        wait_for(&is_held_back, "the stack does not pace").await;
+        client.set_pacing(None);
+        assert_eq!(client.held_back_bytes(), 0);
     });
 }
 

@@ -58,11 +58,14 @@ impl Paced {
 
     /// Lets another pacer pace the stream, including its pending data.
     pub(super) fn set_pacer(self: &Rc<Self>, pacer: &Pacer) {
+        let now = self.io.runtime().clock.now();
         let mut state = self.state.borrow_mut();
         let former = mem::replace(&mut state.pacer, pacer.clone());
         // Forces `follow` to read the parameters of the new pacer.
         state.version = None;
         state.reserved = None;
+        // At once, as the kernel or the stack may have data that it paces.
+        self.follow(&mut state, now);
         let waits = state.waits;
         if let Waits::Event(_) = waits {
             state.waits = Waits::Nothing;
