@@ -14,7 +14,7 @@ use softclock::net::stack::{
     self, CaptureOptions, CookieUse, DelayError, DropReason, InterruptDelay, Stack, StackError,
     StackMechanism, StackOptions, StackShare, TcpState,
 };
-use softclock::net::{Pacing, TcpListener, TcpStream, UdpSocket};
+use softclock::net::{Pacer, Pacing, TcpListener, TcpStream, UdpSocket};
 use softclock_linux::link::{DelayHolder, InterruptDelays, Link};
 use softclock_testing::lab::{Namespace, connect};
 
@@ -302,6 +302,24 @@ fn the_end_of_pacing_reaches_what_the_stack_holds_back() {
         wait_for(&is_held_back, "the stack does not pace").await;
         client.set_pacing(None);
         assert_eq!(client.held_back_bytes(), 0);
+    });
+}
+
+/// A stream in use, which the stack paces, shares the total rate as soon as there is one.
+#[test]
+fn a_total_rate_reaches_streams_that_the_stack_paces() {
+    let (_, options) = options("sctot");
+    Runtime::new().unwrap().block_on(async {
+        let _stack = open!(&options);
+        let (client, _server) = connection().await;
+        let pacer = Pacer::new(Some(Pacing::of_rate("100mbit".parse().unwrap())));
+        let client = client.paced(&pacer);
+        let pieces = || softclock::statistics().pacing.pieces;
+        client.write_all(&[1; 10_000]).await.unwrap();
+        assert_eq!(pieces(), 0, "the stack paces");
+        pacer.set_total(Some("10mbit".parse().unwrap()));
+        client.write_all(&[1; 10_000]).await.unwrap();
+        assert!(pieces() > 0, "the stream takes no part in the total rate");
     });
 }
 

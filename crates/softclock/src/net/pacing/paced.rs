@@ -343,6 +343,8 @@ impl Paced {
         let total_version = state.pacer.total_version();
         if mem::replace(&mut state.total_version, total_version) != total_version {
             state.reserved = None;
+            // Streams that share a rate are not left to a carrier that paces itself.
+            state.version = None;
         }
         // The rest takes divisions and is seldom needed.
         if (state.version, state.turn) == (version, turn) {
