@@ -15,7 +15,7 @@ pub(crate) struct Ready<T> {
     /// Due tasks taken since the last other task.
     in_a_row: u32,
     taken: Position,
-    /// Other tasks taken since the last one that gave way.
+    /// Tasks of both kinds taken since the last one that gave way.
     since_late: u32,
 }
 
@@ -56,7 +56,7 @@ impl<T> Ready<T> {
 
     /// Returns whether the next task gave way.
     pub(crate) fn is_late_next(&self) -> bool {
-        let has_waited = self.since_late >= OTHERS_PER_LATE;
+        let has_waited = self.since_late >= TASKS_PER_LATE;
         !self.late.is_empty() && (has_waited || self.due.is_empty() && self.others.is_empty())
     }
 
@@ -66,6 +66,7 @@ impl<T> Ready<T> {
             self.since_late = 0;
             return self.late.pop_front();
         }
+        self.since_late += 1;
         // Due tasks come first, but one other runs after every few of them.
         let turn_of_due = self.in_a_row < DUE_IN_A_ROW || self.others.is_empty();
         let due = if turn_of_due {
@@ -82,7 +83,6 @@ impl<T> Ready<T> {
             None => {
                 self.in_a_row = 0;
                 self.taken.others += 1;
-                self.since_late += 1;
                 self.others.pop_front()
             }
         }
@@ -126,8 +126,8 @@ impl<T> Default for Ready<T> {
 /// Due tasks in a row, after which one other task runs.
 const DUE_IN_A_ROW: u32 = 16;
 
-/// Other tasks in a row, after which one that gave way runs.
-const OTHERS_PER_LATE: u32 = 64;
+/// Tasks in a row, after which one that gave way runs.
+const TASKS_PER_LATE: u32 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -155,7 +155,7 @@ mod tests {
         (0..100).for_each(|task| ready.push(task));
         assert!(!ready.is_late_next());
         let order: Vec<_> = std::iter::from_fn(|| ready.pop()).collect();
-        assert_eq!(order[OTHERS_PER_LATE as usize], 1000);
+        assert_eq!(order[TASKS_PER_LATE as usize], 1000);
         assert_eq!(order[101], 1001);
         ready.push_late(7);
         ready.hurry();
@@ -179,5 +179,16 @@ mod tests {
         }
         before.sort_unstable();
         assert_eq!(before, (0..100).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn tasks_that_gave_way_come_amid_due_ones() {
+        let mut ready = Ready::default();
+        ready.push_late(7);
+        let order = (100..1_000).map(|task| {
+            ready.push_due(task);
+            ready.pop()
+        });
+        assert!(order.into_iter().any(|task| task == Some(7)));
     }
 }
