@@ -8,8 +8,10 @@ use super::sources::Sources;
 /// A queue in which events arrive without the kernel, such as that of a network stack. [`look`](Self::look) only reads
 /// memory, so it is called in every turn, however recent the last check of the kernel.
 pub(crate) trait EachTurn {
-    /// Posts the events that have arrived to their sources. Does a bounded amount of work.
-    fn look(&self, sources: &mut Sources);
+    /// Posts the events that have arrived to their sources. Does a bounded amount of work. Returns false if none will
+    /// come any more, so that the runtime removes the queue.
+    #[must_use]
+    fn look(&self, sources: &mut Sources) -> bool;
 
     /// Begins to take everything that has arrived so far and of which the runtime knows nothing, such as the frames in
     /// the queue of a device. Timeouts are judged once [`has_caught_up`](Self::has_caught_up) holds. By default there

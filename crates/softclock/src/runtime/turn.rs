@@ -236,9 +236,9 @@ impl Inner {
         if self.each_turn.borrow().is_empty() {
             return;
         }
-        for queue in &*self.each_turn.borrow() {
-            queue.look(&mut self.sources.borrow_mut());
-        }
+        let mut each_turn = self.each_turn.borrow_mut();
+        each_turn.retain(|queue| queue.look(&mut self.sources.borrow_mut()));
+        drop(each_turn);
         self.sources.borrow_mut().deliver(woken);
         woken.drain(..).for_each(Waker::wake);
     }

@@ -38,11 +38,12 @@ pub(crate) struct Network {
 }
 
 impl EachTurn for Network {
-    fn look(&self, sources: &mut Sources) {
+    fn look(&self, sources: &mut Sources) -> bool {
         let mut arrived = self.arrived.borrow_mut();
         arrived
             .drain(..)
             .for_each(|(source, readiness)| sources.post(source, readiness));
+        true
     }
 }
 

@@ -14,9 +14,9 @@ use crate::runtime::sources::Sources;
 pub(super) struct Wakeups(pub(super) Weak<Driver>);
 
 impl EachTurn for Wakeups {
-    fn look(&self, sources: &mut Sources) {
+    fn look(&self, sources: &mut Sources) -> bool {
         let Some(driver) = self.0.upgrade() else {
-            return;
+            return false;
         };
         driver.sort_woken();
         for (source, readiness) in driver.posts.borrow_mut().drain(..) {
@@ -28,6 +28,7 @@ impl EachTurn for Wakeups {
                 sources.post(source, Readiness::WRITABLE);
             }
         }
+        true
     }
 
     fn catch_up(&self) {
@@ -49,5 +50,37 @@ impl EachTurn for Wakeups {
         if let Some(driver) = self.0.upgrade() {
             driver.after_wait(now);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::Duration;
+
+    use crate::Runtime;
+    use crate::net::stack::{StackOptions, open};
+    use crate::runtime::inner::Inner;
+
+    #[test]
+    fn the_runtime_looks_at_no_stack_that_has_ended() {
+        let namespace = softclock_testing::namespace_for_taps!();
+        let mut options = StackOptions::new("tap:scgone");
+        options.addresses.push("192.0.2.7/24".parse().unwrap());
+        let test = async || {
+            for _ in 0..3 {
+                let stack = open(&options).unwrap();
+                let deleted = Command::new("ip").args(["link", "del", "scgone"]).status();
+                assert!(deleted.is_ok_and(|status| status.success()));
+                let ended = crate::timeout(Duration::from_secs(20), stack.ended()).await;
+                ended.expect("the stack goes on");
+                drop(stack);
+                crate::yield_now().await;
+            }
+            let queues = Inner::with_current(|runtime| runtime.each_turn.borrow().len());
+            assert_eq!(queues, 0);
+        };
+        let run = || Runtime::new().unwrap().block_on(test());
+        namespace.inside(run).unwrap();
     }
 }
