@@ -118,9 +118,15 @@ impl SoftEvent {
         scheduled.is_some()
     }
 
-    /// Returns whether the event is pending.
+    /// Returns whether the event is pending. The end of its runtime drops it.
     pub fn is_pending(&self) -> bool {
-        self.handler.key.get().is_some()
+        let Some(key) = self.handler.key.get() else {
+            return false;
+        };
+        let pending = Inner::with_own(self.handler.runtime, |runtime| {
+            runtime.timers.borrow_mut().get_mut(key).is_some()
+        });
+        pending == Some(true)
     }
 }
 

@@ -7,9 +7,10 @@ use std::task::{Poll, Waker};
 use std::thread;
 use std::time::Instant;
 
+use softclock::net::UdpSocket;
 use softclock::{FireWindow, Runtime, TriggerState};
 
-use crate::{MS, US, run};
+use crate::{LIMIT, MS, US, run};
 
 /// A soft event that polls a device wakes the device's readers, which are ordinary work.
 #[test]
@@ -204,4 +205,21 @@ fn an_event_of_a_past_runtime_cancels_nothing() {
         assert!(!old.cancel());
         assert!(new.cancel());
     });
+}
+
+/// The end of a runtime drops its events, also while a socket keeps a part of it.
+#[test]
+fn no_event_is_pending_after_the_end_of_its_runtime() {
+    for has_socket in [false, true] {
+        let runtime = Runtime::new().unwrap();
+        let (event, socket) = runtime.block_on(async {
+            let event = softclock::schedule_after(LIMIT, |_| unreachable!());
+            (event, UdpSocket::bind(([127, 0, 0, 1], 0)).unwrap())
+        });
+        let socket = has_socket.then_some(socket);
+        assert!(event.is_pending());
+        drop(runtime);
+        assert!(!event.is_pending());
+        drop(socket);
+    }
 }
