@@ -132,7 +132,11 @@ macro_rules! implement {
             }
 
             fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-                Poll::Ready(self.shutdown(Shutdown::Write))
+                // A connection that has ended, such as by a reset behind the response, is shut down already.
+                Poll::Ready(match self.shutdown(Shutdown::Write) {
+                    Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+                    result => result,
+                })
             }
 
             fn is_write_vectored(&self) -> bool {

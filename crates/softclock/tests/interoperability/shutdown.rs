@@ -38,6 +38,8 @@ fn tokio_util_cancellation_token() {
 mod graceful {
     use std::convert::Infallible;
     use std::net::Ipv4Addr;
+    use std::pin::pin;
+    use std::time::Duration;
 
     use bytes::Bytes;
     use http_body_util::Full;
@@ -95,6 +97,38 @@ mod graceful {
             let response = String::from_utf8(response).unwrap();
             assert!(response.starts_with("HTTP/1.1 200"), "{response}");
             assert!(response.ends_with("done"), "{response}");
+        });
+    }
+
+    /// A client that has its response may reset the connection: the server ends it without an error.
+    #[test]
+    fn hyper_ends_a_reset_connection() {
+        run(async {
+            let (client, stream) = connection().await;
+            let connection = http1::Builder::new()
+                .timer(softclock::hyper::SoftTimer)
+                .serve_connection(stream, service_fn(answer));
+            let mut connection = pin!(connection);
+            let request = async {
+                let request = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
+                client.write_all(request).await.unwrap();
+                let (mut response, mut buffer) = (Vec::new(), [0; 1024]);
+                while !response.ends_with(b"done") {
+                    let length = client.read(&mut buffer).await.unwrap();
+                    assert!(length > 0, "the response ends early");
+                    response.extend_from_slice(&buffer[..length]);
+                }
+            };
+            let serve = async {
+                let ended = connection.as_mut().await;
+                panic!("it ends before its client: {ended:?}");
+            };
+            futures_lite::future::or(request, serve).await;
+            client.set_linger(Some(Duration::ZERO)).unwrap();
+            drop(client);
+            connection.as_mut().graceful_shutdown();
+            let ended = softclock::timeout(LIMIT, connection).await;
+            ended.unwrap().unwrap();
         });
     }
 
