@@ -366,6 +366,7 @@ mod tests {
         Frame::tcp4(3 * 1400, Some(1400))
     }
 
+    /// Also those that the network interface has joined, whose checksums are complete.
     #[test]
     fn joined_packets_are_cut_unless_a_burst_allows_them() {
         for (class, packets) in [
@@ -373,11 +374,15 @@ mod tests {
             ("rate 8mbit burst 4361", 3),
             ("rate 8mbit burst 4362", 1),
         ] {
-            let mut pacer = pacer(&[class]);
-            pacer.on_frame(joined(), Instant::ORIGIN);
-            let row = &pacer.rows()[0];
-            assert_eq!(row.queued_packets, packets, "{class}");
-            assert_eq!(row.queued_bytes, 3 * 1454, "on the wire");
+            let mut complete = joined();
+            complete.offload.checksum = None;
+            for frame in [joined(), complete] {
+                let mut pacer = pacer(&[class]);
+                pacer.on_frame(frame, Instant::ORIGIN);
+                let row = &pacer.rows()[0];
+                assert_eq!(row.queued_packets, packets, "{class}");
+                assert_eq!(row.queued_bytes, 3 * 1454, "on the wire");
+            }
         }
     }
 

@@ -39,6 +39,12 @@ pub(super) fn replaced(sum: u16, old: u16, new: u16) -> u16 {
     fold(u64::from(sum) + u64::from(!old) + u64::from(new))
 }
 
+/// Returns the ones' complement sum of a pseudo-header: both addresses, as they are in the IP header, the protocol and
+/// the length of the transport.
+pub(super) fn pseudo_header_sum(addresses: &[u8], protocol: u8, length: usize) -> u16 {
+    fold(u64::from(ones_complement_sum(addresses)) + u64::from(protocol) + length as u64)
+}
+
 /// Completes a checksum whose field holds the sum of the pseudo-header. Returns false, and changes nothing, if the
 /// field is outside the frame.
 ///
@@ -81,8 +87,8 @@ pub fn partial_checksum(frame: &[u8], headers: &Headers) -> Option<PartialChecks
         _ => return None,
     };
     let field = u16_at(frame, transport + offset)?;
-    let sum = u64::from(ones_complement_sum(addresses)) + u64::from(protocol) + length as u64;
-    (transport + length == frame.len() && fold(sum) == field).then_some(PartialChecksum {
+    let sum = pseudo_header_sum(addresses, protocol, length);
+    (transport + length == frame.len() && sum == field).then_some(PartialChecksum {
         start: transport as u16,
         offset: offset as u16,
     })

@@ -3,7 +3,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::checksum::{ones_complement_sum, replaced};
+use super::checksum::{ones_complement_sum, pseudo_header_sum, replaced};
 use super::{Headers, IPV4, Offload, PartialChecksum, SegmentKind, TCP, UDP};
 
 /// An iterator over the segments of a frame, each a complete frame; see [`segments`].
@@ -17,6 +17,8 @@ pub struct Segments<'a> {
     is_tcp: bool,
     segment_bytes: usize,
     checksum: PartialChecksum,
+    /// The sum of the pseudo-header, without the length of the transport.
+    pseudo_sum: u16,
     /// The offset of the next segment's payload.
     next: usize,
     index: u16,
@@ -26,8 +28,10 @@ pub struct Segments<'a> {
 /// requests no segmentation, requests UDP fragments, or contradicts the frame's headers.
 ///
 /// The lengths, identifications, sequence numbers and flags of the segments, and the checksums of IPv4, are those that
-/// a sender without offload would have written. The transport's checksum stays partial; complete it as
-/// [`Segments::offload`] describes. Each segment is allocated and copied.
+/// a sender without offload would have written. The transport's checksum becomes or stays partial; complete it as
+/// [`Segments::offload`] describes. A frame without a partial checksum, such as one that the network interface has
+/// joined, is cut as well: its checksum is ignored, since it need not be that of the joined frame. Each segment is
+/// allocated and copied.
 ///
 /// # Example
 /// ```
@@ -54,7 +58,6 @@ pub struct Segments<'a> {
 /// ```
 pub fn segments<'a>(frame: &'a [u8], headers: &Headers, offload: &Offload) -> Option<Segments<'a>> {
     let segmentation = offload.segmentation?;
-    let checksum = offload.checksum?;
     let is_tcp = match (segmentation.kind, headers.protocol?) {
         (SegmentKind::Tcp4 | SegmentKind::Tcp6, TCP) => true,
         (SegmentKind::Udp, UDP) => false,
@@ -63,13 +66,15 @@ pub fn segments<'a>(frame: &'a [u8], headers: &Headers, offload: &Offload) -> Op
     let (network, transport) = (headers.network_offset, headers.transport_offset);
     let payload = headers.payload_offset?;
     // The work requested must be that of the headers found; otherwise the segments would be damaged.
-    let field = if is_tcp { 16 } else { 6 };
+    let checksum = PartialChecksum {
+        start: u16::try_from(transport).ok()?,
+        offset: if is_tcp { 16 } else { 6 },
+    };
     let fits = payload >= transport + if is_tcp { 20 } else { 8 }
         && payload < frame.len()
         && segmentation.segment_bytes > 0
-        && usize::from(checksum.start) == transport
-        && checksum.offset == field;
-    fits.then_some(Segments {
+        && offload.checksum.is_none_or(|given| given == checksum);
+    fits.then(|| Segments {
         frame,
         network,
         transport,
@@ -78,6 +83,7 @@ pub fn segments<'a>(frame: &'a [u8], headers: &Headers, offload: &Offload) -> Op
         is_tcp,
         segment_bytes: segmentation.segment_bytes.into(),
         checksum,
+        pseudo_sum: pseudo_sum(frame, headers, is_tcp, offload.checksum),
         next: payload,
         index: 0,
     })
@@ -134,13 +140,9 @@ impl Segments<'_> {
         set_u16(header, 10, checksum);
     }
 
-    /// Sets the sequence number and the flags of TCP or the length of UDP, and updates the sum of the pseudo-header.
-    /// `begin` is the offset of the segment's payload in the frame.
+    /// Sets the sequence number and the flags of TCP or the length of UDP, and the sum of the pseudo-header. `begin` is
+    /// the offset of the segment's payload in the frame.
     fn set_transport(&self, segment: &mut [u8], begin: usize, is_last: bool) {
-        let whole = match self.is_tcp {
-            true => self.frame.len() - self.transport,
-            false => usize::from(u16_at(&self.frame[self.transport..], 4)),
-        };
         let header = &mut segment[self.transport..];
         let length = header.len();
         if self.is_tcp {
@@ -157,10 +159,8 @@ impl Segments<'_> {
         } else {
             set_u16(header, 4, length as u16);
         }
-        // Of the pseudo-header, only the length differs between the frame and the segment.
-        let field = usize::from(self.checksum.offset);
-        let sum = replaced(u16_at(header, field), whole as u16, length as u16);
-        set_u16(header, field, sum);
+        let sum = replaced(self.pseudo_sum, 0, length as u16);
+        set_u16(header, self.checksum.offset.into(), sum);
     }
 }
 
@@ -181,6 +181,30 @@ impl Iterator for Segments<'_> {
 }
 
 impl ExactSizeIterator for Segments<'_> {}
+
+/// Returns the sum of the pseudo-header of a frame, without the length of the transport.
+fn pseudo_sum(
+    frame: &[u8],
+    headers: &Headers,
+    is_tcp: bool,
+    partial: Option<PartialChecksum>,
+) -> u16 {
+    let (network, transport) = (headers.network_offset, headers.transport_offset);
+    if let Some(partial) = partial {
+        // The sender's sum, since with a routing header its destination is not that of the IP header.
+        let whole = match is_tcp {
+            true => (frame.len() - transport) as u16,
+            false => u16_at(frame, transport + 4),
+        };
+        let field = transport + usize::from(partial.offset);
+        return replaced(u16_at(frame, field), whole, 0);
+    }
+    let addresses = match headers.ether_type {
+        IPV4 => network + 12..network + 20,
+        _ => network + 8..network + 40,
+    };
+    pseudo_header_sum(&frame[addresses], if is_tcp { TCP } else { UDP }, 0)
+}
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
