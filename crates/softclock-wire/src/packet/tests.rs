@@ -105,6 +105,19 @@ fn ipv6_with_extensions() {
     let (source, destination) = headers.addresses.unwrap();
     assert_eq!(source.to_string(), "2001:db8::1");
     assert_eq!(destination.to_string(), "fe80::2");
+    for (extensions, ports) in [
+        (MOST_EXTENSIONS, Some((443, 5000))),
+        (MOST_EXTENSIONS + 1, None),
+    ] {
+        let mut rest = [DESTINATION, 0, 1, 4, 0, 0, 0, 0].repeat(extensions);
+        rest[8 * (extensions - 1)] = TCP;
+        rest.extend(tcp(443, 5000));
+        assert_eq!(
+            Headers::of_ip(&ipv6(DESTINATION, &rest)).ports,
+            ports,
+            "{extensions}"
+        );
+    }
     let endless = [HOP_BY_HOP, 0, 0, 0, 0, 0, 0, 0].repeat(100);
     assert_eq!(Headers::of_ip(&ipv6(HOP_BY_HOP, &endless)).protocol, None);
 }
