@@ -78,9 +78,10 @@ impl PacketSocket {
     }
 
     /// Passes the frames that have arrived to `on_frame`, in order; returns their number, at most
-    /// [`BATCH`](super::BATCH). Costs one system call. Frames stay in the memory that the kernel wrote them to. Up to
-    /// 2 KiB are copied only if a frame longer than 2 KiB follows a shorter one in its place of the batch, or the other
-    /// way round, and of frames below 253 bytes while more than 1024 frames wait.
+    /// [`BATCH`](super::BATCH). Costs one system call, and for SCTP without a checksum the time to compute it. Frames
+    /// stay in the memory that the kernel wrote them to. Up to 2 KiB are copied only if a frame longer than 2 KiB
+    /// follows a shorter one in its place of the batch, or the other way round, and of frames below 253 bytes while
+    /// more than 1024 frames wait.
     ///
     /// # Errors
     /// `WouldBlock` if no frame has arrived; `InvalidInput` for a frame, which is lost, with an offload that the kernel

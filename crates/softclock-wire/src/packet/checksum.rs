@@ -1,6 +1,9 @@
-//! The Internet checksum (RFC 1071) and its incremental update (RFC 1624).
+//! The Internet checksum (RFC 1071) and its incremental update (RFC 1624), and checksums that senders leave to the
+//! link.
 
-use super::{Headers, IPV4, IPV6, PartialChecksum, TCP, UDP, u16_at};
+use super::crc32c::crc32c;
+use super::offload::SCTP_CHECKSUM;
+use super::{Headers, IPV4, IPV6, PartialChecksum, SCTP, TCP, UDP, u16_at};
 
 /// Returns the ones' complement sum of the 16-bit words of `bytes`, not complemented. A single byte at the end is
 /// padded with zero.
@@ -45,14 +48,17 @@ pub(super) fn pseudo_header_sum(addresses: &[u8], protocol: u8, length: usize) -
     fold(u64::from(ones_complement_sum(addresses)) + u64::from(protocol) + length as u64)
 }
 
-/// Completes a checksum whose field holds the sum of the pseudo-header. Returns false, and changes nothing, if the
-/// field is outside the frame.
+/// Completes a checksum whose field holds the sum of the pseudo-header, or that of SCTP, which has no pseudo-header
+/// (RFC 9260, 6.8). Returns false, and changes nothing, if the field is outside the frame.
 ///
 /// Writes a checksum of zero as 0xffff for UDP, where 0 means that there is none (RFC 768); in ones' complement these
 /// are the same number.
 pub fn complete_checksum(frame: &mut [u8], checksum: PartialChecksum) -> bool {
     let start = usize::from(checksum.start);
     let field = start + usize::from(checksum.offset);
+    if checksum.is_crc32c() {
+        return complete_crc32c(frame, start, field);
+    }
     if field + 2 > frame.len() {
         return false;
     }
@@ -64,12 +70,23 @@ pub fn complete_checksum(frame: &mut [u8], checksum: PartialChecksum) -> bool {
     true
 }
 
+fn complete_crc32c(frame: &mut [u8], start: usize, field: usize) -> bool {
+    let Some(place) = frame.get_mut(field..field + 4) else {
+        return false;
+    };
+    // The sum is that of a packet whose field is zero.
+    place.fill(0);
+    let value = crc32c(&frame[start..]);
+    frame[field..field + 4].copy_from_slice(&value.to_le_bytes());
+    true
+}
+
 /// Detects a partial checksum, which the sender of a frame has left to the link, without an [`Offload`](super::Offload)
-/// that says so: the checksum field of TCP or UDP holds the sum of the pseudo-header.
+/// that says so: the checksum field of TCP or UDP holds the sum of the pseudo-header, or that of SCTP holds zero.
 ///
-/// One in 65536 complete checksums looks the same. Completing it again does not change it, unless the packet is
-/// damaged. Returns `None` if the checksum looks complete; also for fragments, for IPv6 with extension headers, and if
-/// bytes follow the packet.
+/// One in 65536 complete checksums of TCP and UDP looks the same. Completing it again does not change it, unless the
+/// packet is damaged. Returns `None` if the checksum looks complete; also for fragments, for IPv6 with extension
+/// headers, and if bytes follow the packet.
 pub fn partial_checksum(frame: &[u8], headers: &Headers) -> Option<PartialChecksum> {
     let (network, transport) = (headers.network_offset, headers.transport_offset);
     let header = frame.get(network..transport)?;
@@ -83,14 +100,18 @@ pub fn partial_checksum(frame: &[u8], headers: &Headers) -> Option<PartialChecks
     };
     let offset = match protocol {
         TCP => 16,
-        UDP => 6,
+        UDP => UDP_CHECKSUM,
+        SCTP => SCTP_CHECKSUM,
         _ => return None,
     };
-    let field = u16_at(frame, transport + offset)?;
-    let sum = pseudo_header_sum(addresses, protocol, length);
-    (transport + length == frame.len() && sum == field).then_some(PartialChecksum {
+    let field = frame.get(transport + usize::from(offset)..)?;
+    let is_partial = match protocol {
+        SCTP => field.starts_with(&[0; 4]),
+        _ => u16_at(field, 0)? == pseudo_header_sum(addresses, protocol, length),
+    };
+    (transport + length == frame.len() && is_partial).then_some(PartialChecksum {
         start: transport as u16,
-        offset: offset as u16,
+        offset,
     })
 }
 
@@ -141,8 +162,17 @@ mod tests {
         frame.extend(payload);
         let checksum = PartialChecksum {
             start: transport as u16,
-            offset: if protocol == TCP { 16 } else { 6 },
+            offset: match protocol {
+                TCP => 16,
+                SCTP => 8,
+                _ => 6,
+            },
         };
+        let field = usize::from(checksum.start + checksum.offset);
+        if protocol == SCTP {
+            frame[field..field + 4].fill(0);
+            return (frame, checksum);
+        }
         let addresses = if is_ipv6 {
             &frame[22..54]
         } else {
@@ -150,7 +180,6 @@ mod tests {
         };
         let pseudo = [addresses, &[0, protocol], &length].concat();
         let sum = ones_complement_sum(&pseudo).to_be_bytes();
-        let field = usize::from(checksum.start + checksum.offset);
         frame[field..field + 2].copy_from_slice(&sum);
         (frame, checksum)
     }
@@ -172,12 +201,28 @@ mod tests {
         assert_eq!(ones_complement_sum(&[]), 0);
     }
 
+    /// An INIT with the checksum that scapy computes for it.
+    #[test]
+    fn sctp_has_a_crc32c() {
+        let init = [
+            0x13, 0x88, 0x8e, 0x3c, 0, 0, 0, 0, 0xd7, 0x55, 0x8d, 0xdf, 1, 0, 0, 0x14, 0x12, 0x34,
+            0x56, 0x78, 0, 1, 0xa0, 0, 0, 10, 0xff, 0xff, 0x9a, 0xbc, 0xde, 0xf0,
+        ];
+        let (mut frame, checksum) = frame(false, SCTP, &init);
+        assert!(complete_checksum(&mut frame, checksum));
+        assert_eq!(frame[34..], init);
+        frame.truncate(34 + 11);
+        let cut_off = frame.clone();
+        assert!(!complete_checksum(&mut frame, checksum));
+        assert_eq!(frame, cut_off);
+    }
+
     proptest! {
         /// A partial checksum is detected, completed, and unchanged if it is completed again.
         #[test]
         fn a_partial_checksum_is_told(
             is_ipv6 in any::<bool>(),
-            protocol in prop::sample::select(&[TCP, UDP][..]),
+            protocol in prop::sample::select(&[TCP, UDP, SCTP][..]),
             payload in prop::collection::vec(any::<u8>(), 20..80),
         ) {
             let (mut frame, checksum) = frame(is_ipv6, protocol, &payload);
@@ -234,7 +279,7 @@ mod tests {
         fn a_completed_checksum_verifies(
             mut frame in prop::collection::vec(any::<u8>(), 0..80),
             start in 0u16..90,
-            offset in (0u16..20).prop_map(|words| words * 2),
+            offset in (0u16..20).prop_map(|words| words * 2).prop_filter("SCTP", |&offset| offset != 8),
         ) {
             let before = frame.clone();
             if complete_checksum(&mut frame, PartialChecksum { start, offset }) {

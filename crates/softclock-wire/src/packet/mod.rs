@@ -6,6 +6,7 @@
 
 mod checksum;
 mod classifier;
+mod crc32c;
 mod filter;
 mod offload;
 mod segment;

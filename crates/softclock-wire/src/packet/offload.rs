@@ -20,7 +20,7 @@ pub struct Offload {
     pub segmentation: Option<Segmentation>,
 }
 
-/// A partial checksum: its field holds the sum of the pseudo-header only.
+/// A partial checksum: its field holds the sum of the pseudo-header only, and for SCTP, which has none, zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PartialChecksum {
     /// The offset of the first byte to sum, in bytes from the beginning of the frame.
@@ -53,6 +53,14 @@ pub enum SegmentKind {
     Udp,
     /// UDP, where each segment becomes an IP fragment of one datagram.
     UdpFragments,
+}
+
+impl PartialChecksum {
+    /// Whether this is the CRC32c of SCTP, whose offset no other transport has. A `virtio_net_hdr` cannot say so:
+    /// Linux completes it as if it were an Internet checksum, which damages it.
+    pub const fn is_crc32c(self) -> bool {
+        self.offset == SCTP_CHECKSUM
+    }
 }
 
 impl Offload {
@@ -126,6 +134,9 @@ impl Offload {
         self
     }
 }
+
+/// The place of the checksum in the header of SCTP.
+pub(super) const SCTP_CHECKSUM: u16 = 8;
 
 const NEEDS_CHECKSUM: u8 = 1;
 

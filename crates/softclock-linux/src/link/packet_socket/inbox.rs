@@ -7,7 +7,7 @@ use std::ptr;
 use std::time::Duration;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
-use softclock_wire::packet::Offload;
+use softclock_wire::packet::{Offload, complete_checksum};
 
 use super::{AUXILIARY_DATA, MOST_BYTES};
 use crate::link::buffer::{Landing, Tag};
@@ -100,7 +100,7 @@ impl Slot {
     }
 }
 
-/// The frame of a received message, with a stripped VLAN tag inserted again.
+/// The frame of a received message, with a stripped VLAN tag inserted again and the CRC32c of SCTP completed.
 ///
 /// # Safety
 /// `message` was filled in by recvmmsg(2), and its control data is alive.
@@ -124,9 +124,15 @@ unsafe fn received(
         bytes: tag,
     });
     let shift = if tag.is_some() { TAG_BYTES as u16 } else { 0 };
+    let mut bytes = slot.landing.take(bytes, tag);
+    let mut offload = offload.shifted(shift);
+    // The link that the frame leaves by would not know that it is no Internet checksum.
+    if let Some(checksum) = offload.checksum.take_if(|checksum| checksum.is_crc32c()) {
+        complete_checksum(&mut bytes, checksum);
+    }
     Ok(Received {
-        bytes: slot.landing.take(bytes, tag),
-        offload: offload.shifted(shift),
+        bytes,
+        offload,
         age,
     })
 }

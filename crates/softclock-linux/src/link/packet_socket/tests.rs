@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use softclock_wire::packet::{PartialChecksum, SCTP, complete_checksum};
+
 use super::*;
 use crate::bpf;
 use crate::link::BATCH;
@@ -114,6 +116,30 @@ fn offloads_go_along() {
     assert_eq!(received.checksum, offload.checksum);
     let segmentation = received.segmentation.unwrap();
     assert_eq!(segmentation.segment_bytes, 1400);
+}
+
+/// SCTP of a host on the other end of a veth arrives with its checksum, since no other link could complete it. The VLAN
+/// tag, which the kernel strips, is back in place before.
+#[test]
+fn the_checksum_of_sctp_is_completed() {
+    let cable = cable!();
+    let sockets = sockets(&cable);
+    for tag in [&[][..], &[0x81, 0, 0x20, 7]] {
+        let mut sent = frame(tag, 100);
+        let transport = 34 + tag.len();
+        sent[transport - 11] = SCTP;
+        let checksum = PartialChecksum {
+            start: transport as u16,
+            offset: 8,
+        };
+        let partial = Offload {
+            checksum: Some(checksum),
+            segmentation: None,
+        };
+        let (bytes, offload, _) = exchange(&sockets, &sent, &partial);
+        assert!(complete_checksum(&mut sent, checksum));
+        assert_eq!((bytes, offload), (sent, Offload::NONE), "{tag:?}");
+    }
 }
 
 /// A socket receives frames that the program at tcx keeps from the host.
