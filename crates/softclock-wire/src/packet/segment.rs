@@ -1,19 +1,25 @@
 //! Segmentation: cuts frames that are longer than the link allows, as generic segmentation offload (GSO) produces them.
+//!
+//! - [`tunnel`]: the headers around packets in tunnels.
+
+mod tunnel;
 
 use alloc::vec;
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use super::checksum::{ones_complement_sum, pseudo_header_sum, replaced};
 use super::{Headers, IPV4, Offload, PartialChecksum, SegmentKind, TCP, UDP};
+use tunnel::Tunnel;
 
 /// An iterator over the segments of a frame, each a complete frame; see [`segments`].
 #[derive(Clone, Debug)]
 pub struct Segments<'a> {
     frame: &'a [u8],
-    network: usize,
-    transport: usize,
+    /// The headers around the packet that is cut, if it is in a tunnel.
+    tunnel: Option<Tunnel>,
+    network: Network,
     payload: usize,
-    is_ipv4: bool,
     is_tcp: bool,
     segment_bytes: usize,
     checksum: PartialChecksum,
@@ -26,6 +32,10 @@ pub struct Segments<'a> {
 
 /// Cuts a frame of TCP or UDP, over IPv4 or IPv6, into segments as `offload` requests. Returns `None` if `offload`
 /// requests no segmentation, requests UDP fragments, or contradicts the frame's headers.
+///
+/// If the partial checksum is that of a packet inside a tunnel, this packet is cut, and each segment has the headers of
+/// the tunnel: IP in IP, GRE without checksums and sequence numbers, or UDP, such as VXLAN. Returns `None` for other
+/// tunnels.
 ///
 /// The lengths, identifications, sequence numbers and flags of the segments, and the checksums of IPv4, are those that
 /// a sender without offload would have written. The transport's checksum becomes or stays partial; complete it as
@@ -58,12 +68,20 @@ pub struct Segments<'a> {
 /// ```
 pub fn segments<'a>(frame: &'a [u8], headers: &Headers, offload: &Offload) -> Option<Segments<'a>> {
     let segmentation = offload.segmentation?;
+    let (mut headers, mut tunnel) = (*headers, None);
+    if let Some(given) = offload.checksum
+        && usize::from(given.start) != headers.transport_offset
+    {
+        let (around, inner) = Tunnel::of(frame, &headers, given.start.into())?;
+        (headers, tunnel) = (inner, Some(around));
+    }
     let is_tcp = match (segmentation.kind, headers.protocol?) {
         (SegmentKind::Tcp4 | SegmentKind::Tcp6, TCP) => true,
         (SegmentKind::Udp, UDP) => false,
         _ => return None,
     };
-    let (network, transport) = (headers.network_offset, headers.transport_offset);
+    let network = Network::of(&headers);
+    let transport = network.end;
     let payload = headers.payload_offset?;
     // The work requested must be that of the headers found; otherwise the segments would be damaged.
     let checksum = PartialChecksum {
@@ -76,14 +94,13 @@ pub fn segments<'a>(frame: &'a [u8], headers: &Headers, offload: &Offload) -> Op
         && offload.checksum.is_none_or(|given| given == checksum);
     fits.then(|| Segments {
         frame,
+        tunnel,
         network,
-        transport,
         payload,
-        is_ipv4: headers.ether_type == IPV4,
         is_tcp,
         segment_bytes: segmentation.segment_bytes.into(),
         checksum,
-        pseudo_sum: pseudo_sum(frame, headers, is_tcp, offload.checksum),
+        pseudo_sum: pseudo_sum(frame, network, is_tcp, offload.checksum),
         next: payload,
         index: 0,
     })
@@ -96,6 +113,11 @@ impl Segments<'_> {
             checksum: Some(self.checksum),
             segmentation: None,
         }
+    }
+
+    /// The length of the headers of each segment.
+    pub const fn header_bytes(&self) -> usize {
+        self.payload
     }
 
     /// The length of the next segment; `None` after the last.
@@ -118,32 +140,20 @@ impl Segments<'_> {
         let (headers, payload) = place.split_at_mut(self.payload);
         headers.copy_from_slice(&self.frame[..self.payload]);
         payload.copy_from_slice(&self.frame[begin..end]);
-        self.set_network(place);
+        self.network.set(place, self.index);
         self.set_transport(place, begin, end == self.frame.len());
+        if let Some(tunnel) = self.tunnel {
+            tunnel.set(place, self.index, self.checksum);
+        }
         self.next = end;
         self.index = self.index.wrapping_add(1);
         true
     }
 
-    /// Sets the length of the IP header, and for IPv4 the identification and the checksum.
-    fn set_network(&self, segment: &mut [u8]) {
-        let length = segment.len() - self.network;
-        let transport = self.transport - self.network;
-        let header = &mut segment[self.network..];
-        if !self.is_ipv4 {
-            return set_u16(header, 4, (length - IPV6_HEADER) as u16);
-        }
-        set_u16(header, 2, length as u16);
-        set_u16(header, 4, u16_at(header, 4).wrapping_add(self.index));
-        set_u16(header, 10, 0);
-        let checksum = !ones_complement_sum(&header[..transport]);
-        set_u16(header, 10, checksum);
-    }
-
     /// Sets the sequence number and the flags of TCP or the length of UDP, and the sum of the pseudo-header. `begin` is
     /// the offset of the segment's payload in the frame.
     fn set_transport(&self, segment: &mut [u8], begin: usize, is_last: bool) {
-        let header = &mut segment[self.transport..];
+        let header = &mut segment[self.network.end..];
         let length = header.len();
         if self.is_tcp {
             let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
@@ -182,14 +192,55 @@ impl Iterator for Segments<'_> {
 
 impl ExactSizeIterator for Segments<'_> {}
 
+/// An IP header with its options and extension headers.
+#[derive(Clone, Copy, Debug)]
+struct Network {
+    is_ipv4: bool,
+    offset: usize,
+    /// The offset of the transport's header.
+    end: usize,
+}
+
+impl Network {
+    fn of(headers: &Headers) -> Self {
+        Self {
+            is_ipv4: headers.ether_type == IPV4,
+            offset: headers.network_offset,
+            end: headers.transport_offset,
+        }
+    }
+
+    /// The place of both addresses.
+    fn addresses(self) -> Range<usize> {
+        match self.is_ipv4 {
+            true => self.offset + 12..self.offset + IPV4_HEADER,
+            false => self.offset + 8..self.offset + IPV6_HEADER,
+        }
+    }
+
+    /// Sets the length, and for IPv4 the identification and the checksum, of the segment with this index.
+    fn set(self, segment: &mut [u8], index: u16) {
+        let length = segment.len() - self.offset;
+        let header = &mut segment[self.offset..];
+        if !self.is_ipv4 {
+            return set_u16(header, 4, (length - IPV6_HEADER) as u16);
+        }
+        set_u16(header, 2, length as u16);
+        set_u16(header, 4, u16_at(header, 4).wrapping_add(index));
+        set_u16(header, 10, 0);
+        let checksum = !ones_complement_sum(&header[..self.end - self.offset]);
+        set_u16(header, 10, checksum);
+    }
+}
+
 /// Returns the sum of the pseudo-header of a frame, without the length of the transport.
 fn pseudo_sum(
     frame: &[u8],
-    headers: &Headers,
+    network: Network,
     is_tcp: bool,
     partial: Option<PartialChecksum>,
 ) -> u16 {
-    let (network, transport) = (headers.network_offset, headers.transport_offset);
+    let transport = network.end;
     if let Some(partial) = partial {
         // The sender's sum, since with a routing header its destination is not that of the IP header.
         let whole = match is_tcp {
@@ -199,11 +250,11 @@ fn pseudo_sum(
         let field = transport + usize::from(partial.offset);
         return replaced(u16_at(frame, field), whole, 0);
     }
-    let addresses = match headers.ether_type {
-        IPV4 => network + 12..network + 20,
-        _ => network + 8..network + 40,
-    };
-    pseudo_header_sum(&frame[addresses], if is_tcp { TCP } else { UDP }, 0)
+    pseudo_header_sum(
+        &frame[network.addresses()],
+        if is_tcp { TCP } else { UDP },
+        0,
+    )
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> u16 {
@@ -214,6 +265,8 @@ fn set_u16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
 
+/// The length of an IPv4 header without options, and of an IPv6 header without extension headers.
+const IPV4_HEADER: usize = 20;
 const IPV6_HEADER: usize = 40;
 
 const FIN: u8 = 0x01;
