@@ -10,7 +10,7 @@ use softclock_core::wan::{Fate, Wan};
 use softclock_linux::link::Pool;
 use softclock_wire::packet::{Headers, Offload, complete_checksum, segments};
 
-use crate::frame::{Discipline, Frame, Next, Row};
+use crate::frame::{Discipline, Frame, Next, Row, UNKNOWN_TUNNEL};
 use crate::tolerance::Tolerance;
 
 /// The settings of a direction that are not the model's. The default adds nothing.
@@ -128,7 +128,10 @@ impl Discipline for Emulator {
     fn on_frame(&mut self, frame: Frame, _now: Instant) {
         let headers = Headers::of_frame(&frame.bytes);
         let Some(mut segments) = segments(&frame.bytes, &headers, &frame.offload) else {
-            return self.on_segment(frame);
+            return match frame.is_joined_in_tunnel(&headers) {
+                true => self.count(UNKNOWN_TUNNEL),
+                false => self.on_segment(frame),
+            };
         };
         let (offload, arrived) = (segments.offload(), frame.arrived);
         while let Some(bytes) = segments.next_bytes() {
@@ -316,6 +319,18 @@ mod tests {
             assert_eq!(sent, sent_after_us);
             assert_eq!(emulator.row.sent_bytes, sent[sent.len() - 1]);
         }
+    }
+
+    #[test]
+    fn joined_packets_in_a_tunnel_are_cut_or_counted() {
+        const GRE: u8 = 47;
+        let mut emulator = emulator(WanOptions::default());
+        for header in [&[0, 0, 8, 0][..], &[0x80, 0, 8, 0, 0, 0, 0, 0]] {
+            let frame = Frame::tcp4_in_tunnel(3, GRE, header);
+            emulator.on_frame(frame, Instant::ORIGIN);
+        }
+        assert_eq!(emulator.row.queued_packets, 3);
+        assert_eq!(emulator.row.events[UNKNOWN_TUNNEL], 1);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use softclock_core::Instant;
 use softclock_linux::link::{Buffer, Pool};
-use softclock_wire::packet::Offload;
+use softclock_wire::packet::{Headers, Offload};
 
 /// An Ethernet frame, in the buffer that it was received into. Dropping the frame returns the buffer to its pool.
 #[derive(Debug)]
@@ -25,6 +25,18 @@ impl Frame {
             bytes: pool.copy_of(&self.bytes),
             ..*self
         }
+    }
+
+    /// Whether these are joined packets in a tunnel: the offload is that of the packet inside. A link would drop or
+    /// damage them, since the offload does not say that there is a tunnel.
+    pub(crate) fn is_joined_in_tunnel(&self, headers: &Headers) -> bool {
+        let Offload {
+            checksum,
+            segmentation,
+        } = self.offload;
+        let is_of_ip = segmentation.is_some() && headers.protocol.is_some();
+        let start = checksum.map(|checksum| usize::from(checksum.start));
+        is_of_ip && start.is_some_and(|start| start != headers.transport_offset)
     }
 }
 
@@ -127,6 +139,9 @@ impl Activity {
 /// Counts by name: drops and other events.
 pub type NamedCounts = BTreeMap<&'static str, u64>;
 
+/// The event of frames that are [joined in a tunnel](Frame::is_joined_in_tunnel) and cannot be cut.
+pub(crate) const UNKNOWN_TUNNEL: &str = "dropped for a tunnel that cannot be cut";
+
 #[cfg(test)]
 impl Frame {
     /// A frame of TCP over IPv4 to port 80; with `segment_bytes`, several segments joined by an offload.
@@ -155,6 +170,24 @@ impl Frame {
                 checksum: Some(checksum),
                 segmentation,
             },
+            arrived: Instant::ORIGIN,
+        }
+    }
+
+    /// Several segments of 1400 bytes, joined by an offload, over IPv4 in an IPv4 tunnel with this protocol and header.
+    pub(crate) fn tcp4_in_tunnel(segments: usize, protocol: u8, header: &[u8]) -> Self {
+        let inner = Self::tcp4(segments * 1400, Some(1400));
+        let mut inside = inner.bytes[14..].to_vec();
+        let length = inside.len() as u16;
+        inside[2..4].copy_from_slice(&length.to_be_bytes());
+        let mut bytes = inner.bytes[..34].to_vec();
+        bytes[23] = protocol;
+        bytes.extend(header);
+        bytes.extend(inside);
+        let shift = bytes.len() - inner.bytes.len();
+        Self {
+            bytes: Pool::new().copy_of(&bytes),
+            offload: inner.offload.shifted(shift as u16),
             arrived: Instant::ORIGIN,
         }
     }

@@ -10,9 +10,9 @@ use std::time::Duration;
 use softclock_core::pacing::{ByteClock, ClassId, Dequeued, GsoSizes, wire_bytes};
 use softclock_core::{Instant, Rate};
 use softclock_linux::link::Pool;
-use softclock_wire::packet::{Classifier, Headers, segments};
+use softclock_wire::packet::{Classifier, Headers, Segments, segments};
 
-use crate::frame::{Activity, Discipline, Frame, NamedCounts, Next, Row};
+use crate::frame::{Activity, Discipline, Frame, NamedCounts, Next, Row, UNKNOWN_TUNNEL};
 use crate::tolerance::Tolerance;
 pub use class::{Class, ClassError};
 
@@ -54,6 +54,7 @@ struct Paced {
     name: String,
     rate: Rate,
     whole_bytes: u64,
+    unknown_tunnels: u64,
     activity: Activity,
 }
 
@@ -75,6 +76,7 @@ impl Pacer {
                 }),
             rate: class.options.rate,
             whole_bytes: class.whole_bytes,
+            unknown_tunnels: 0,
             activity: Activity::default(),
         });
         let mut order: Vec<usize> = (0..classes.len()).collect();
@@ -116,11 +118,10 @@ impl Pacer {
     }
 
     /// The bytes that a frame takes on the wire, overhead included, after the link has cut it into its segments.
-    fn wire_bytes(&self, frame: &Frame, headers: &Headers) -> u64 {
-        let segmentation = frame.offload.segmentation;
-        let sizes = segmentation.zip(headers.payload_offset);
-        let sizes = sizes.map(|(segmentation, payload)| GsoSizes {
-            header_bytes: payload as u32,
+    fn wire_bytes(&self, frame: &Frame, segments: Option<&Segments<'_>>) -> u64 {
+        let sizes = frame.offload.segmentation.zip(segments);
+        let sizes = sizes.map(|(segmentation, segments)| GsoSizes {
+            header_bytes: segments.header_bytes() as u32,
             segment_bytes: segmentation.segment_bytes.into(),
         });
         wire_bytes(frame.bytes.len() as u32, sizes, self.overhead_bytes)
@@ -134,6 +135,17 @@ impl Pacer {
         }
     }
 
+    /// Counts the drop of a frame of this class, or of none.
+    fn count_unknown_tunnel(&mut self, class: Option<usize>) {
+        match class {
+            Some(class) => self.classes[class].unknown_tunnels += 1,
+            None => {
+                let events = &mut self.unpaced_row.events;
+                *events.entry(UNKNOWN_TUNNEL).or_default() += 1;
+            }
+        }
+    }
+
     fn on_unpaced(&mut self, frame: Frame, bytes: u64) {
         let row = &mut self.unpaced_row;
         row.queued_packets += 1;
@@ -142,8 +154,12 @@ impl Pacer {
         self.unpaced.push_back((frame, bytes));
     }
 
-    /// Queues a frame in a class. If the class is full, the frame is dropped and the byte clock counts it.
-    fn enqueue(&mut self, class: usize, frame: Frame, bytes: u64, now: Instant) {
+    /// Queues a frame in a class, or to leave at once. If the class is full, the frame is dropped and the byte clock
+    /// counts it.
+    fn enqueue(&mut self, class: Option<usize>, frame: Frame, bytes: u64, now: Instant) {
+        let Some(class) = class else {
+            return self.on_unpaced(frame, bytes);
+        };
         let paced = &mut self.classes[class];
         let _ = self.clock.enqueue(paced.id, frame, bytes, now);
         let statistics = self.clock.statistics(paced.id);
@@ -155,14 +171,13 @@ impl Pacer {
 impl Discipline for Pacer {
     fn on_frame(&mut self, frame: Frame, now: Instant) {
         let headers = Headers::of_frame(&frame.bytes);
-        let bytes = self.wire_bytes(&frame, &headers);
-        let Some(class) = self.class_of(&headers) else {
-            return self.on_unpaced(frame, bytes);
-        };
+        let class = self.class_of(&headers);
+        let segments = segments(&frame.bytes, &headers, &frame.offload);
+        let bytes = self.wire_bytes(&frame, segments.as_ref());
+        let is_in_tunnel = frame.is_joined_in_tunnel(&headers);
         // A joined packet above the class's burst would leave the link as a burst, so it is cut here.
-        if bytes > self.classes[class].whole_bytes
-            && let Some(mut segments) = segments(&frame.bytes, &headers, &frame.offload)
-        {
+        let is_burst = class.is_some_and(|class| bytes > self.classes[class].whole_bytes);
+        if let Some(mut segments) = segments.filter(|_| is_burst || is_in_tunnel) {
             let (offload, arrived) = (segments.offload(), frame.arrived);
             while let Some(bytes) = segments.next_bytes() {
                 let mut bytes = self.pool.buffer(bytes);
@@ -175,9 +190,11 @@ impl Discipline for Pacer {
                 };
                 self.enqueue(class, segment, wire, now);
             }
-            return;
+        } else if is_in_tunnel {
+            self.count_unknown_tunnel(class);
+        } else {
+            self.enqueue(class, frame, bytes, now);
         }
-        self.enqueue(class, frame, bytes, now);
     }
 
     fn next(&mut self, now: Instant) -> Next {
@@ -223,6 +240,7 @@ impl Discipline for Pacer {
                         statistics.dropped_for_packets,
                     ),
                     ("dropped for too many bytes", statistics.dropped_for_bytes),
+                    (UNKNOWN_TUNNEL, class.unknown_tunnels),
                     (
                         "bytes of its rate lost to lateness",
                         statistics.forgotten_bytes,
@@ -383,6 +401,33 @@ mod tests {
                 assert_eq!(row.queued_packets, packets, "{class}");
                 assert_eq!(row.queued_bytes, 3 * 1454, "on the wire");
             }
+        }
+    }
+
+    /// In a tunnel they are always cut, since the link would not: also within a burst, and if they are not paced.
+    #[test]
+    fn joined_packets_in_a_tunnel_are_cut_or_counted() {
+        const IPV4_INSIDE: u8 = 4;
+        const GRE: u8 = 47;
+        for class in [
+            "rate 8mbit",
+            "rate 8mbit burst 10000",
+            "rate 8mbit dport 81",
+        ] {
+            let mut pacer = pacer(&[class]);
+            pacer.on_frame(Frame::tcp4_in_tunnel(3, IPV4_INSIDE, &[]), Instant::ORIGIN);
+            pacer.on_frame(
+                Frame::tcp4_in_tunnel(2, GRE, &[0, 0, 8, 0]),
+                Instant::ORIGIN,
+            );
+            // GRE with a checksum.
+            let unknown = Frame::tcp4_in_tunnel(2, GRE, &[0x80, 0, 8, 0, 0, 0, 0, 0]);
+            pacer.on_frame(unknown, Instant::ORIGIN);
+            let rows = pacer.rows();
+            let row = rows.iter().find(|row| row.queued_packets > 0).unwrap();
+            assert_eq!(row.queued_packets, 5, "{class}");
+            assert_eq!(row.queued_bytes, 3 * 1474 + 2 * 1478, "{class}");
+            assert_eq!(row.events[UNKNOWN_TUNNEL], 1, "{class}");
         }
     }
 
