@@ -61,9 +61,10 @@ impl Family {
         self.exchange(command, REQUEST | DUMP, attributes)
     }
 
-    /// The bytes of a request without an acknowledgement, to be written to the [socket](Self::as_fd) later.
+    /// The bytes of a request, to be written to the [socket](Self::as_fd) later. It is acknowledged.
     pub(super) fn written(&self, command: u8, attributes: &[Attribute]) -> Vec<u8> {
-        message(self.id, REQUEST, &[command, VERSION, 0, 0], attributes)
+        let flags = REQUEST | ACKNOWLEDGE;
+        message(self.id, flags, &[command, VERSION, 0, 0], attributes)
     }
 
     fn exchange(

@@ -6,12 +6,14 @@
 //! and a child process does so if the process is killed.
 //!
 //! - [`sysfs_delay`]: the same settings by `/sys`, for all queues of a link.
+//! - [`undo`]: the end of a delay.
 //! - [`watcher`]: the child process.
 //!
 //! One process at a time sets them for a link: a second is refused. The claim lasts until the settings are undone, also
 //! while the child undoes them, so no process ever takes another's settings for those to return to.
 
 mod sysfs_delay;
+mod undo;
 mod watcher;
 
 use std::fmt;
@@ -22,7 +24,8 @@ use std::thread;
 use std::time::Duration;
 
 use sysfs_delay::SysfsDelay;
-use watcher::{Undo, Watcher};
+use undo::{Undo, Write};
+use watcher::Watcher;
 
 use super::napi::Instances;
 use super::{Claim, ClaimError, DelayHolder, Link};
@@ -65,6 +68,10 @@ impl InterruptDelay {
 /// # echo 0 > /sys/class/net/eth0/gro_flush_timeout
 /// ```
 ///
+/// An instance of receive work that has ended by then, since the link is down or has fewer queues, may return with its
+/// settings: some drivers keep them. In this case the settings in `/sys` are restored, too, which are then those of the
+/// instances that return. Where `/sys` cannot be written, as in a container, their delay stays.
+///
 /// The child's copy-on-write pages keep the memory of this moment alive, so set delays before the process grows.
 /// Changes that another program makes meanwhile are overwritten at the end.
 ///
@@ -85,7 +92,7 @@ impl InterruptDelay {
 /// ```
 #[derive(Debug)]
 pub struct DelayedInterrupts {
-    undo: Vec<Undo>,
+    undo: Undo,
     watcher: Watcher,
     means: DelayMeans,
     /// Dropped last.
@@ -158,7 +165,7 @@ impl DelayedInterrupts {
         // First: what is read below must not be the settings of another process.
         let claim = claim(link)?;
         let means = means()?;
-        let undo = means.undo().map_err(failed)?;
+        let undo = means.undo(link).map_err(failed)?;
         // Before the settings are made, so that there is no moment without it.
         let watcher = Watcher::start(claim.as_fd(), &undo).map_err(DelayError::Watcher)?;
         let delayed = Self {
@@ -180,10 +187,7 @@ impl DelayedInterrupts {
 
 impl Drop for DelayedInterrupts {
     fn drop(&mut self) {
-        for undo in &self.undo {
-            // An instance that has ended needs no settings, and a link that is gone neither.
-            let _ = undo.run();
-        }
+        self.undo.run();
         self.watcher.end();
     }
 }
@@ -246,17 +250,26 @@ impl Means {
     }
 
     /// How to return to the settings of this moment.
-    fn undo(&self) -> io::Result<Vec<Undo>> {
+    fn undo(&self, link: &Link) -> io::Result<Undo> {
         match self {
             Self::Netlink(instances) => {
-                let undo = |&id| {
+                let request = |&id| {
                     let before = instances.delay(id)?;
                     let socket = instances.as_fd().try_clone_to_owned()?;
-                    Ok(Undo::new(socket, instances.written(id, before)))
+                    Ok(Write::new(socket, instances.written(id, before)))
                 };
-                instances.ids().iter().map(undo).collect()
+                let requests = instances.ids().iter().map(request);
+                let files = SysfsDelay::of(link).and_then(|interface| interface.undo());
+                Ok(Undo {
+                    requests: requests.collect::<io::Result<_>>()?,
+                    // Needed for instances that end, and so not where `/sys` cannot be written.
+                    files: files.unwrap_or_default(),
+                })
             }
-            Self::Sysfs(interface) => interface.undo(),
+            Self::Sysfs(interface) => Ok(Undo {
+                requests: Vec::new(),
+                files: interface.undo()?,
+            }),
         }
     }
 

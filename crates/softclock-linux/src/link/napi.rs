@@ -9,8 +9,9 @@ use super::generic_netlink::Family;
 use super::netlink::{Attribute, Reply};
 use super::{InterruptDelay, Link};
 
-/// The kernel's instances of receive work of a link, or of one of its queues. Settings made here end with the instance;
-/// for veth, that is when its XDP program is detached.
+/// The kernel's instances of receive work of a link, or of one of its queues. An instance ends when the link goes down
+/// or loses the queue, and that of a veth when its XDP program is detached. Settings made here end with it, but some
+/// drivers keep them for the next instance of the queue (`napi_config`).
 #[derive(Debug)]
 pub(super) struct Instances {
     family: Family,
@@ -89,7 +90,8 @@ impl Instances {
         self.family.request(NAPI_SET, &settings(id, to)).map(drop)
     }
 
-    /// The bytes that set an instance's delay when they are written to the descriptor of `self`.
+    /// The bytes that set an instance's delay when they are written to the descriptor of `self`, from which the result
+    /// can be received then.
     pub(super) fn written(&self, id: u32, to: InterruptDelay) -> Vec<u8> {
         self.family.written(NAPI_SET, &settings(id, to))
     }

@@ -2,13 +2,13 @@
 //! later.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::super::napi::nanoseconds;
 use super::super::{Link, read_number};
-use super::{InterruptDelay, Undo};
+use super::{InterruptDelay, Write};
 
 /// The files with the settings of a link. They stay open, so that renaming the link does no harm.
 #[derive(Debug)]
@@ -37,10 +37,10 @@ impl SysfsDelay {
     }
 
     /// The writes that restore the settings read when the files were opened.
-    pub(super) fn undo(&self) -> io::Result<Vec<Undo>> {
+    pub(super) fn undo(&self) -> io::Result<Vec<Write>> {
         let undo = |setting: &Setting| {
             let file = setting.file.try_clone()?;
-            Ok(Undo::new(file.into(), text(setting.before)))
+            Ok(Write::new(file.into(), text(setting.before)))
         };
         [&self.rounds, &self.timeout]
             .map(undo)

@@ -198,7 +198,7 @@ fn the_watcher_keeps_only_its_own_files() {
     let delayed = set!(&link);
     let process = delayed.watcher.process();
     let files = || fs::read_dir(format!("/proc/{process}/fd")).unwrap().count();
-    let expected = delayed.undo.len() + 2;
+    let expected = delayed.undo.descriptors().count() + 2;
     let begun = Instant::now();
     while files() != expected {
         assert!(begun.elapsed() < PATIENCE, "{}", files());

@@ -7,28 +7,11 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::ptr;
 
-/// A setting to restore: bytes to write to a file of `/sys` or to a netlink socket.
-#[derive(Debug)]
-pub(super) struct Undo {
-    file: OwnedFd,
-    bytes: Vec<u8>,
-}
-
-impl Undo {
-    pub(super) const fn new(file: OwnedFd, bytes: Vec<u8>) -> Self {
-        Self { file, bytes }
-    }
-
-    /// Restores the setting.
-    pub(super) fn run(&self) -> io::Result<()> {
-        rustix::io::write(&self.file, &self.bytes)?;
-        Ok(())
-    }
-}
+use super::Undo;
 
 /// The child, seen from the parent.
 #[derive(Debug)]
@@ -42,10 +25,10 @@ impl Watcher {
     ///
     /// # Errors
     /// Those of socketpair(2) and fork(2).
-    pub(super) fn start(claim: BorrowedFd<'_>, undo: &[Undo]) -> io::Result<Self> {
+    pub(super) fn start(claim: BorrowedFd<'_>, undo: &Undo) -> io::Result<Self> {
         let (parent_end, child_end) = UnixStream::pair()?;
         let watched = child_end.as_raw_fd();
-        let mut kept: Vec<RawFd> = undo.iter().map(|undo| undo.file.as_raw_fd()).collect();
+        let mut kept: Vec<RawFd> = undo.descriptors().map(|file| file.as_raw_fd()).collect();
         kept.extend([watched, claim.as_raw_fd()]);
         kept.sort_unstable();
         let signals = Blocked::all()?;
@@ -87,7 +70,7 @@ impl Watcher {
 
 /// The code of the child. Makes only system calls: another thread of the parent may have held any lock at the fork, the
 /// allocator's included.
-fn watch(parent: RawFd, parent_end: RawFd, kept: &[RawFd], undo: &[Undo]) -> ! {
+fn watch(parent: RawFd, parent_end: RawFd, kept: &[RawFd], undo: &Undo) -> ! {
     // SAFETY: the arguments are integers, constant strings, and a buffer of one byte; the descriptors that are closed
     // are not used by this process.
     unsafe {
@@ -101,9 +84,7 @@ fn watch(parent: RawFd, parent_end: RawFd, kept: &[RawFd], undo: &[Undo]) -> ! {
         let mut byte = 0u8;
         // No signal interrupts it: all are blocked.
         libc::read(parent, (&raw mut byte).cast(), 1);
-        for Undo { file, bytes } in undo {
-            libc::write(file.as_raw_fd(), bytes.as_ptr().cast(), bytes.len());
-        }
+        undo.run();
         libc::_exit(0)
     }
 }
