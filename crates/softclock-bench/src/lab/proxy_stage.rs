@@ -171,8 +171,8 @@ pub fn saturation(
     Ok(rates[SLICES / 2])
 }
 
-/// A server and its cold connections. The server is stopped (SIGSTOP) but in calls. It is dropped first, so that its side of the connections is left in
-/// TIME_WAIT and the clients' ports are free again.
+/// A server and its cold connections. The server is stopped (SIGSTOP) but in calls. It is dropped first, so that its
+/// side of the connections is left in TIME_WAIT and the clients' ports are free again.
 #[derive(Debug)]
 pub struct Crowd<'a> {
     /// The proxy, or the server alone.
@@ -308,10 +308,11 @@ const SETTLING: Duration = Duration::from_millis(20);
 const NOTES: [&str; 3] = [
     "the proxy has one processor and one thread, and the other proxies are stopped meanwhile; upstream, hot and cold clients \
      share another; a file of 1 KB; connections are kept on both sides; no logs",
-    "each proxy has its defaults but for connections that may carry any number of requests, and patience with clients that send \
-     nothing, and keeps more connections to the upstream than there are requests at a time; nginx has keepalive 1024, HTTP/1.1 to the upstream, multi_accept, and as in \
-     Debian's nginx.conf sendfile and tcp_nopush; HAProxy has http-reuse always, and keeps connections however many \
-     descriptors are in use (tune.pool-low-fd-ratio and tune.pool-high-fd-ratio 100)",
+    "each proxy has its defaults but for connections that may carry any number of requests, and patience with clients that \
+     send nothing, and keeps more connections to the upstream than there are requests at a time; nginx has keepalive 1024, \
+     HTTP/1.1 to the upstream, multi_accept, and as in Debian's nginx.conf sendfile and tcp_nopush; HAProxy has \
+     http-reuse always, and keeps connections however many descriptors are in use (tune.pool-low-fd-ratio and \
+     tune.pool-high-fd-ratio 100)",
     "softclock has --signalling automatic, its default; woken by events: --signalling interrupt; deferred: --signalling \
      automatic=deferred",
 ];

@@ -153,8 +153,8 @@ const P99: &str = "response time, p99";
 /// Requests outstanding in the closed loop that finds the saturation.
 const HOT: usize = 32;
 
-/// The connections of the clients. Each takes two descriptors beside the cold ones, and `select` can wait for descriptors
-/// below 1024 only.
+/// The connections of the clients. Each takes two descriptors beside the cold ones, and `select` can wait for
+/// descriptors below 1024 only.
 const CONNECTIONS: usize = 100;
 
 /// The time in which the proxies connect to the upstream.
