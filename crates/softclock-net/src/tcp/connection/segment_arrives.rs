@@ -332,10 +332,11 @@ impl<B: Deref<Target = [u8]>> Open<B> {
             }
         }
         // First, the sequence number.
-        let is_acceptable = self.receiver.acceptable(seq, length)
-            // With a closed window, the acknowledgment of a segment in order is valid; its data is not taken.
-            || (self.receiver.window() == 0 && seq == self.receiver.next());
-        if !is_acceptable && !is_reset {
+        let is_in_window = self.receiver.acceptable(seq, length);
+        // Just behind the window, the acknowledgment is valid, and data is not taken: the next segment lies there if the
+        // window is closed, or full but for what was lost.
+        let is_behind_window = seq == self.receiver.next() + self.receiver.window();
+        if !is_in_window && !is_behind_window && !is_reset {
             if self.shows_life(header) {
                 self.probes.on_segment(arrived);
             }
@@ -362,7 +363,7 @@ impl<B: Deref<Target = [u8]>> Open<B> {
         }
         // Fourth, SYN: a challenge wherever it lies (RFC 5961, 4.2).
         if flags.contains(Flags::SYN) {
-            if is_acceptable && self.flags.trust.syns_in_window {
+            if is_in_window && self.flags.trust.syns_in_window {
                 return Err(Refused::Syn);
             }
             self.challenge(now, limiter);

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::{Arrival, Connection, Error, Events, IcmpError, Outgoing};
 use crate::demux::{Flow, HashKey, Transport};
+use crate::drops::DropReason;
 use crate::fuzz_input;
 use crate::icmp::ErrorKind;
 use crate::tcp::challenge::{ChallengeLimiter, ChallengeSettings};
@@ -16,6 +17,7 @@ use crate::tcp::seq::Seq;
 use crate::tcp::settings::Settings;
 use crate::tcp::state::State;
 
+mod rules;
 #[path = "target.rs"]
 mod target;
 
