@@ -460,7 +460,14 @@ impl World {
             .map(|owner| owner.calls + (owner.written + owner.read) / 100)
             .sum();
         let lost = self.paths.iter().map(|path| path.lost).sum::<u64>();
-        1000 + 8 * work + 4 * lost + 2 * self.now.since(self.start()).as_secs()
+        // What a host without memory refuses is sent again. A sender without SACK repeats all behind it, too (RFC 5681,
+        // 3.1), most of which is refused again.
+        let hosts = self.hosts.iter();
+        let refused: u64 = hosts
+            .map(|host| host.drops().of(DropReason::TcpMemory))
+            .sum();
+        let seconds = self.now.since(self.start()).as_secs();
+        1000 + 8 * work + 4 * lost + refused + 2 * seconds
     }
 
     fn start(&self) -> Instant {
