@@ -89,12 +89,17 @@ impl Sender {
 
     /// RFC 6298, 5.4 to 5.6, with the marking of RFC 8985, 6.3.
     pub(super) fn on_timeout(&mut self, flight: &mut Flight, now: Instant) -> TimerOutcome {
-        // What still waits for the pacer cannot have been lost again: its timeout begins when it may leave.
+        // What has not left since it was found lost, as it waits for the pacer or was found just now, cannot have been
+        // lost again: its timeout begins when it may leave.
         let front = flight.board.records.front();
         let is_lost = front.is_some_and(|record| record.state == RecordState::Lost);
         if is_lost && self.paced_at < Instant::FAR_FUTURE {
             self.set_timer(super::Timer::Retransmission, self.paced_at);
             return TimerOutcome::Nothing;
+        }
+        if is_lost && self.flags.forces_retransmission {
+            self.set_timer(super::Timer::Retransmission, now);
+            return TimerOutcome::Retransmit;
         }
         self.unanswered = self.unanswered.saturating_add(1);
         if self.unanswered > self.limits.retries {

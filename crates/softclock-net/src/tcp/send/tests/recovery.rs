@@ -258,3 +258,31 @@ fn a_duplicate_of_a_probe_says_nothing_about_the_recovery_that_has_followed() {
         assert_eq!(bench.sender.stats().undone, 0);
     }
 }
+
+/// An owner that comes late: the retransmission timer has expired, too, when the acknowledgments are processed.
+#[test]
+fn a_loss_that_is_found_late_is_no_timeout() {
+    for (sacked, later) in [(4000, 0), (2000, 20)] {
+        let mut bench = Bench::plain();
+        bench.write(10_000);
+        bench.sent();
+        bench.pass(300);
+        bench.ack(0, &[(1000, sacked)]);
+        // The reordering timer of a single segment expires together with that of the timeout.
+        bench.pass(later);
+        let outcome = bench.sender.on_timer(bench.now);
+        assert_eq!(outcome, TimerOutcome::Retransmit);
+        assert_eq!(bench.starts()[0], 0);
+        assert_eq!(bench.sender.stats().timeouts, 0);
+        assert_eq!(bench.sender.stats().recoveries, 1);
+        // The timeout counts from the retransmission.
+        assert!(
+            bench
+                .sender
+                .next_timeout()
+                .is_some_and(|due| due > bench.now)
+        );
+        assert_eq!(bench.wait(), TimerOutcome::Retransmit);
+        assert_eq!(bench.sender.stats().timeouts, 1);
+    }
+}
