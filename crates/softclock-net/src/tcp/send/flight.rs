@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use softclock_core::Instant;
 
 use super::prr::Reduction;
-use super::rack::Rack;
+use super::rack::{Detection, Rack};
 use super::scoreboard::Scoreboard;
 use crate::tcp::congestion::RateSampler;
 use crate::tcp::seq::Seq;
@@ -19,6 +19,8 @@ pub(super) struct Flight {
     pub(super) reduction: Reduction,
     /// SND.NXT when the recovery began.
     pub(super) recovery_point: Seq,
+    /// Whether a segment behind the recovery point, which was sent during the recovery, is lost, too.
+    pub(super) is_lost_beyond: bool,
     /// The earlier timer beside the retransmission timeout, and its purpose.
     pub(super) early: Option<(Instant, Early)>,
     /// Data before this position was sent while the congestion window was full.
@@ -40,6 +42,7 @@ impl Flight {
             sampler: RateSampler::default(),
             reduction: Reduction::default(),
             recovery_point: una,
+            is_lost_beyond: false,
             early: None,
             limited_until: una,
             duplicates: 0,
@@ -47,6 +50,18 @@ impl Flight {
             spurious: Spurious::No,
             narrowed: None,
         })
+    }
+
+    /// A recovery begins, until all before `next` has arrived.
+    pub(super) fn begin_recovery(&mut self, next: Seq) {
+        self.recovery_point = next;
+        self.is_lost_beyond = false;
+    }
+
+    /// Notes whether what the recovery has sent is among the losses.
+    pub(super) fn note_losses(&mut self, losses: &Detection) {
+        let point = self.recovery_point;
+        self.is_lost_beyond |= losses.end.is_some_and(|end| point.is_before(end));
     }
 
     /// The bytes presumed to be under way.

@@ -23,6 +23,8 @@ pub(super) struct Rack {
 pub(super) struct Detection {
     /// The segments newly marked as lost.
     pub(super) segments: u32,
+    /// The highest end of these.
+    pub(super) end: Option<Seq>,
     /// When to look again, as a segment may still be late rather than lost.
     pub(super) again_at: Option<Instant>,
 }
@@ -129,6 +131,7 @@ impl Rack {
         }
         board.mark_lost(index);
         found.segments += 1;
+        found.end = Some(found.end.map_or(record.end(), |end| end.max(record.end())));
         true
     }
 

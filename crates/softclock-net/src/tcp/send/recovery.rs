@@ -29,7 +29,8 @@ impl Sender {
         flight.duplicates = 0;
     }
 
-    /// Begins a fast recovery if a loss was found, and lets one that is under way go on.
+    /// Begins a fast recovery if a loss was found, or if one that has just ended has lost what it has sent (RFC 5681,
+    /// 4.3). Lets one that is under way go on.
     pub(super) fn recover(
         &mut self,
         flight: &mut Flight,
@@ -37,10 +38,12 @@ impl Sender {
         event: &Event<'_>,
         detection: &Detection,
     ) {
-        if self.phase == Phase::Open && detection.segments > 0 {
+        let has_loss = detection.segments > 0 || flight.is_lost_beyond;
+        if self.phase == Phase::Open && has_loss {
             let size = self.next.since(self.una) - flight.board.sacked() + delivery.bytes;
             self.begin_recovery(flight, event.now, event.flight_before, size);
         }
+        flight.note_losses(detection);
         if self.phase == Phase::Recovery {
             flight.reduction.on_ack(Progress {
                 delivered: delivery.bytes,
@@ -61,9 +64,9 @@ impl Sender {
         self.phase = Phase::Recovery;
         self.stats.recoveries = self.stats.recoveries.wrapping_add(1);
         self.events.note(SendEvent::Recovery);
-        flight.recovery_point = self.next;
+        flight.begin_recovery(self.next);
         flight.reduction = Reduction::begin(size);
-        self.flags.forces_retransmission = true;
+        self.flags.forces_retransmission = flight.board.lost() > 0;
     }
 
     /// RFC 8985, 6.3: segments that were late are lost now. Returns whether any is.
@@ -84,6 +87,7 @@ impl Sender {
                 mss: self.mss.into(),
             });
         }
+        flight.note_losses(&detection);
         detection.segments > 0
     }
 
@@ -126,7 +130,7 @@ impl Sender {
             Phase::Recovery => Spurious::No,
             _ => Spurious::Suspected,
         };
-        flight.recovery_point = self.next;
+        flight.begin_recovery(self.next);
         flight.early = None;
         flight.presumed = 0;
         flight.duplicates = 0;
@@ -209,6 +213,7 @@ impl Sender {
     /// Ends a recovery as needless: what was taken for lost is under way.
     fn withdraw(&mut self, flight: &mut Flight, event: SendEvent) {
         flight.board.unmark_lost();
+        flight.is_lost_beyond = false;
         flight.spurious = Spurious::No;
         flight.presumed = 0;
         self.flags.forces_retransmission = false;

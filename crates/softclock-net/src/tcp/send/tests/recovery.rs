@@ -286,3 +286,45 @@ fn a_loss_that_is_found_late_is_no_timeout() {
         assert_eq!(bench.sender.stats().timeouts, 1);
     }
 }
+
+/// RFC 5681, 4.3: losses in two successive windows of data reduce the window twice.
+#[test]
+fn a_loss_of_what_a_recovery_has_sent_reduces_the_window_again() {
+    for is_reordering_seen in [false, true] {
+        let mut bench = Bench::plain();
+        if is_reordering_seen {
+            bench.sender.reordering.on_reordered();
+        }
+        // With reordering, losses are found by a timer.
+        let find = |bench: &mut Bench| {
+            if is_reordering_seen {
+                assert!(bench.sent().is_empty());
+                assert_eq!(bench.wait(), TimerOutcome::Retransmit);
+            }
+        };
+        bench.write(10_000);
+        assert_eq!(bench.sent().len(), 10);
+        bench.pass(40);
+        bench.ack(0, &[(1000, 4000)]);
+        find(&mut bench);
+        assert_eq!(bench.starts(), [0]);
+        bench.write(2000);
+        bench.ack(0, &[(1000, 10_000)]);
+        assert_eq!(bench.starts(), [10_000, 11_000]);
+        assert_eq!(bench.sender.controller.slow_start_threshold(), 7000);
+        // The retransmission is lost, and so is the first of the new segments.
+        bench.pass(40);
+        bench.ack(0, &[(11_000, 12_000), (1000, 10_000)]);
+        find(&mut bench);
+        assert_eq!(bench.starts(), [0, 10_000]);
+        assert_eq!(bench.sender.stats().recoveries, 1);
+        bench.pass(40);
+        bench.ack(10_000, &[(11_000, 12_000)]);
+        assert_eq!(bench.sender.stats().recoveries, 2);
+        assert!(bench.sender.controller.slow_start_threshold() < 7000);
+        assert!(bench.sent().is_empty(), "it is under way");
+        bench.ack(12_000, &[]);
+        assert!(bench.sender.congestion_window() < 7000);
+        assert_eq!(bench.sender.stats().recoveries, 2);
+    }
+}
