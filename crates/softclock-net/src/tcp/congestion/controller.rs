@@ -14,10 +14,11 @@ use crate::tcp::seq::Seq;
 /// The congestion control of a connection.
 ///
 /// The sender calls it in this order: [`on_ack`](Self::on_ack) for each acknowledgment, then
-/// [`on_ecn`](Self::on_ecn) if that carries ECE, then [`on_loss`](Self::on_loss) if it shows a loss. While it is in
-/// fast recovery it sends by its own window, towards [`slow_start_threshold`](Self::slow_start_threshold). At the end
-/// it calls [`set_window_after_recovery`](Self::set_window_after_recovery) and [`on_recovered`](Self::on_recovered).
-/// Windows are in bytes. No call loops, allocates or fails.
+/// [`on_ecn`](Self::on_ecn) if that carries ECE, or [`on_ecn_in_recovery`](Self::on_ecn_in_recovery), then
+/// [`on_loss`](Self::on_loss) if it shows a loss. While it is in fast recovery it sends by its own window, towards
+/// [`slow_start_threshold`](Self::slow_start_threshold). At the end it calls
+/// [`set_window_after_recovery`](Self::set_window_after_recovery) and [`on_recovered`](Self::on_recovered). Windows are
+/// in bytes. No call loops, allocates or fails.
 ///
 /// # Example
 /// ```
@@ -363,10 +364,7 @@ impl Controller {
     /// Reduces the window for a mark of congestion (ECE, RFC 3168, 6.1.2): once a round trip, and not if a loss has
     /// reduced it in this round trip. `una` is SND.UNA. Returns whether it is reduced now, so that the sender sets CWR.
     pub fn on_ecn(&mut self, _now: Instant, in_flight: u32, una: Seq, next: Seq) -> bool {
-        // RFC 4015, 3: congestion is certain, so nothing is taken back.
-        if matches!(self.history, History::Reduction(_)) {
-            self.history = History::None;
-        }
+        self.on_ecn_in_recovery();
         // The receiver sets ECE until CWR has arrived, which is on the first segment behind the reduction. Only a loss
         // of that one is another sign of congestion, so the phase is over.
         if self.phase != Phase::Open || una == self.reduced_until {
@@ -377,6 +375,14 @@ impl Controller {
         // Nothing is lost, so nothing is sent again.
         self.is_from_unused = false;
         true
+    }
+
+    /// Takes note of a mark of congestion during a recovery, which has reduced the window already: the reduction cannot
+    /// be taken back, since congestion is certain (RFC 4015, 3).
+    pub fn on_ecn_in_recovery(&mut self) {
+        if matches!(self.history, History::Reduction(_)) {
+            self.history = History::None;
+        }
     }
 
     /// Ends a fast recovery, or the recovery from a timeout.

@@ -333,7 +333,11 @@ impl Sender {
 
     /// RFC 3168, 6.1.2.
     fn respond_to_ecn(&mut self, event: &Event<'_>) {
-        if !event.ack.ece || !self.flags.has_ecn || self.phase != Phase::Open {
+        if !event.ack.ece || !self.flags.has_ecn {
+            return;
+        }
+        if self.phase != Phase::Open {
+            self.controller.on_ecn_in_recovery();
             return;
         }
         let flight = self.flight_with_paced(event.flight_before);

@@ -328,3 +328,28 @@ fn a_loss_of_what_a_recovery_has_sent_reduces_the_window_again() {
         assert_eq!(bench.sender.stats().recoveries, 2);
     }
 }
+
+#[test]
+fn a_mark_during_a_recovery_outlives_it() {
+    let options = PeerOptions {
+        ecn: Ecn::Classic,
+        ..peer()
+    };
+    let mut settings = SendSettings::default();
+    settings.pacing.is_enabled = false;
+    let mut bench = Bench::new(&settings, &options);
+    bench.write(12_000);
+    bench.sent();
+    bench.pass(40);
+    bench.ack(0, &[(1000, 4000)]);
+    assert_eq!(bench.starts(), [0]);
+    bench.ack_with(0, &[(1000, 6000)], 1 << 20, None, true);
+    assert!(bench.sent().iter().any(|segment| segment.cwr));
+    bench.pass(5);
+    bench.ack(10_000, &[]);
+    let reduced = bench.sender.congestion_window();
+    bench.pass(35);
+    bench.ack(10_000, &[(0, 1000)]);
+    assert_eq!(bench.sender.stats().undone, 1);
+    assert_eq!(bench.sender.congestion_window(), reduced);
+}
