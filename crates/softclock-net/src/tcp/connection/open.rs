@@ -150,12 +150,12 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
 
     /// The peer's SYN has crossed this end's: SYN-RECEIVED, and a SYN-ACK for the answer.
     fn on_crossing_syn(&mut self, now: Instant, irs: Seq, peer: PeerOptions) -> Events {
-        let timeout = self.settings.syn_timeout;
+        let (timeout, limit) = (self.settings.syn_timeout, self.settings.connect_timeout);
         if let Phase::Opening(opening) = &mut self.phase {
             opening.peer = Some((irs, peer));
             opening.is_due = true;
             self.state = State::SynReceived;
-            self.deadline = now + timeout;
+            self.deadline = opening.gives_up_at(limit).min(now + timeout);
         }
         Events {
             may_send: true,
@@ -349,7 +349,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
         let Phase::Opening(opening) = &mut self.phase else {
             return Events::default();
         };
-        let gives_up_at = limit.map_or(Instant::FAR_FUTURE, |limit| opening.sent + limit);
+        let gives_up_at = opening.gives_up_at(limit);
         if opening.repeated >= retries || now >= gives_up_at {
             return self.fail(self.reason_of_timeout());
         }
@@ -386,12 +386,14 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             ),
         };
         let (iss, repeated) = (opening.iss, opening.repeated);
-        if repeated == 0 {
+        // SYN-ACKs have a deadline since the peer's SYN arrived: it may repeat that, which they answer each time.
+        if repeated == 0 && opening.peer.is_none() {
             // The time from a call to its first SYN is not part of the round trip.
             opening.sent = now;
-            let timeout = self.settings.syn_timeout;
-            let limit = self.settings.connect_timeout.unwrap_or(timeout);
-            self.deadline = now + timeout.min(limit);
+            let limit = self.settings.connect_timeout;
+            self.deadline = opening
+                .gives_up_at(limit)
+                .min(now + self.settings.syn_timeout);
         }
         let header = Header {
             sequence: iss,
@@ -409,6 +411,11 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
 impl Opening {
     pub(super) const fn iss(&self) -> Seq {
         self.iss
+    }
+
+    /// When an attempt fails that may take as long as `limit`.
+    fn gives_up_at(&self, limit: Option<Duration>) -> Instant {
+        limit.map_or(Instant::FAR_FUTURE, |limit| self.sent + limit)
     }
 
     /// The acknowledgment of the peer's SYN, if one has arrived.

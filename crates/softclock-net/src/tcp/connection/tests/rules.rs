@@ -103,3 +103,23 @@ fn an_acknowledgment_behind_a_window_that_is_full_but_for_its_front_counts() {
     assert_eq!(events.dropped, Some(DropReason::TcpWindow));
     assert_eq!(bench.connection.numbers().1, Seq(1));
 }
+
+#[test]
+fn a_peer_that_repeats_its_crossing_syn_does_not_prolong_an_attempt_to_connect() {
+    let settings = Settings {
+        connect_timeout: Some(Duration::from_secs(10)),
+        ..Settings::default()
+    };
+    let mut bench = Bench::connecting(settings);
+    let end = bench.now + Duration::from_secs(60);
+    while bench.now < end {
+        let _ = bench.receive(Flags::SYN, (0, 0), Options::default(), 0);
+        bench.sent();
+        bench.now += Duration::from_millis(500);
+        let due = bench.connection.next_timeout();
+        if due.is_some_and(|due| due <= bench.now) {
+            let _ = bench.connection.on_timer(bench.now);
+        }
+    }
+    assert_eq!(bench.connection.take_error(), Some(Error::TimedOut));
+}
