@@ -319,7 +319,10 @@ impl<B: Deref<Target = [u8]>> Open<B> {
         {
             let times = segment.options.timestamps;
             let is_old = times.is_some_and(|times| paws.is_old(arrived, times.value));
-            if is_old {
+            if is_old && flags.contains(Flags::SYN) {
+                // A challenge like that for any other SYN: see below.
+                self.challenge(now, limiter);
+            } else if is_old {
                 self.acknowledge_if_allowed(now, header, length, limiter);
                 // An original that its retransmission has overtaken: the peer learns that it was needless.
                 if segment.length > 0 {

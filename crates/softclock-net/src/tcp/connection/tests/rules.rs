@@ -123,3 +123,21 @@ fn a_peer_that_repeats_its_crossing_syn_does_not_prolong_an_attempt_to_connect()
     }
     assert_eq!(bench.connection.take_error(), Some(Error::TimedOut));
 }
+
+#[test]
+fn syns_with_an_old_time_stamp_have_the_limits_of_challenges() {
+    let timestamps = |value| Options {
+        timestamps: Some(Timestamps { value, echo: 0 }),
+        ..Options::default()
+    };
+    for bytes in [0, 10] {
+        let mut bench = Bench::open(Settings::default(), timestamps(1000));
+        let mut answers = 0;
+        for _ in 0..5 {
+            let events = bench.receive(Flags::SYN, (0, 0), timestamps(999), bytes);
+            assert_eq!(events.dropped, Some(DropReason::TcpTimestamp));
+            answers += bench.sent().len();
+        }
+        assert_eq!(answers, 1);
+    }
+}
