@@ -398,8 +398,8 @@ impl Controller {
         self.phase = Phase::Open;
     }
 
-    /// Reduces the window to one segment for a retransmission timeout. Timeouts in a row reduce the threshold once.
-    /// `next` is SND.NXT.
+    /// Reduces threshold and window for a retransmission timeout, the window to one segment. Timeouts in a row reduce the
+    /// threshold once. `next` is SND.NXT.
     pub fn on_timeout(&mut self, _now: Instant, in_flight: u32, next: Seq) {
         if self.phase != Phase::TimedOut {
             // A timeout in a recovery ends it; both are taken back together.
@@ -410,9 +410,19 @@ impl Controller {
             if let Avoidance::Cubic(cubic) = &mut self.avoidance {
                 cubic.on_timeout(used, self.converges);
             }
-            (self.phase, self.is_after_timeout) = (Phase::TimedOut, true);
+            self.phase = Phase::TimedOut;
             self.is_from_unused = false;
         }
+        self.on_timeout_in_recovery(next);
+    }
+
+    /// Reduces the window to one segment for a retransmission timeout during a recovery, which has reduced the threshold
+    /// already (RFC 5681, 3.1). `next` is SND.NXT.
+    pub fn on_timeout_in_recovery(&mut self, next: Seq) {
+        if let Avoidance::Cubic(cubic) = &mut self.avoidance {
+            cubic.on_timeout_in_recovery();
+        }
+        self.is_after_timeout = true;
         self.reduced_until = next;
         self.window = self.mss.into();
     }

@@ -96,7 +96,12 @@ impl Cubic {
     /// Records a timeout, after which the curve begins at its plateau (RFC 9438, 4.8).
     pub fn on_timeout(&mut self, bytes: u32, converges: bool) {
         self.on_reduction(bytes, converges);
-        self.is_after_timeout = true;
+        self.on_timeout_in_recovery();
+    }
+
+    /// Records a timeout during a recovery, whose reduction is recorded already.
+    pub fn on_timeout_in_recovery(&mut self) {
+        (self.is_open, self.is_after_timeout) = (false, true);
     }
 
     /// Advances the time to `at`. The interval since the last call counts for the curve only if the window was in use:

@@ -123,7 +123,7 @@ impl Sender {
                 self.report_reduction();
                 self.undo.arm(self.una, self.next);
             }
-            false => self.controller.set_window_after_recovery(self.mss.into()),
+            false => self.controller.on_timeout_in_recovery(self.next),
         }
         // A timeout in the midst of a recovery is hardly needless (RFC 5682, 3.1, step 1).
         flight.spurious = match self.phase {

@@ -155,11 +155,19 @@ fn a_flow_that_loses_below_its_former_window_leaves_room() {
 
 #[test]
 fn after_a_timeout_the_curve_begins_at_its_plateau() {
-    let mut cubic = Cubic::default();
-    cubic.on_timeout(1_000_000, true);
-    let window = cubic.on_ack(700_000, 1_460, Duration::from_millis(100), MSS);
-    assert_eq!((cubic.curve.k, cubic.curve.w_max), (0, 700_000));
-    assert!((700_000..701_460).contains(&window));
+    for is_in_recovery in [false, true] {
+        let mut cubic = Cubic::default();
+        match is_in_recovery {
+            false => cubic.on_timeout(1_000_000, true),
+            true => {
+                cubic.on_reduction(1_000_000, true);
+                cubic.on_timeout_in_recovery();
+            }
+        }
+        let window = cubic.on_ack(700_000, 1_460, Duration::from_millis(100), MSS);
+        assert_eq!((cubic.curve.k, cubic.curve.w_max), (0, 700_000));
+        assert!((700_000..701_460).contains(&window));
+    }
 }
 
 #[test]

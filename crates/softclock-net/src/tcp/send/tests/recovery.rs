@@ -353,3 +353,25 @@ fn a_mark_during_a_recovery_outlives_it() {
     assert_eq!(bench.sender.stats().undone, 1);
     assert_eq!(bench.sender.congestion_window(), reduced);
 }
+
+/// RFC 3465, 2.3.
+#[test]
+fn after_a_timeout_in_a_recovery_an_acknowledgment_counts_for_one_segment() {
+    let mut bench = without_sack();
+    bench.write(10_000);
+    bench.sent();
+    bench.pass(40);
+    for _ in 0..3 {
+        bench.ack(0, &[]);
+    }
+    assert_eq!(bench.starts()[0], 0);
+    assert_eq!(bench.sender.stats().recoveries, 1);
+    let threshold = bench.sender.controller.slow_start_threshold();
+    assert_eq!(bench.wait(), TimerOutcome::Retransmit);
+    assert_eq!(bench.starts(), [0]);
+    assert_eq!(bench.sender.stats().timeouts, 1);
+    bench.pass(40);
+    bench.ack(5000, &[]);
+    assert_eq!(bench.sender.congestion_window(), 2000);
+    assert_eq!(bench.sender.controller.slow_start_threshold(), threshold);
+}
