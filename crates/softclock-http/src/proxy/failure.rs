@@ -12,8 +12,11 @@ pub(super) enum Failure {
     Connect(io::Error),
     /// The upstream accepted no connection within [`connect`](super::options::UpstreamTimeouts::connect).
     ConnectLate,
-    /// This process has no descriptors, ports or memory left.
+    /// This process has no descriptors or memory left.
     Exhausted(io::Error),
+    /// This machine has no address or port for a connection to the upstream's address. Either all ports are taken, or
+    /// the machine does not use addresses of that kind, such as those of IPv6.
+    NoLocalAddress(io::Error),
     /// All upstreams that could be tried have as many requests in progress as
     /// [`max_connections`](super::options::ProxyOptions::max_connections) allows.
     Busy,
@@ -52,12 +55,23 @@ pub(super) struct Sent {
 }
 
 impl Failure {
+    /// Returns the failure of an upstream with several addresses: the last one, but one of this machine
+    /// ([`NoLocalAddress`](Self::NoLocalAddress)) only if all are. `before` is that of the addresses before.
+    pub(super) fn after(self, before: Option<Self>) -> Self {
+        match before {
+            Some(before) if matches!(self, Self::NoLocalAddress(_)) => before,
+            _ => self,
+        }
+    }
+
     /// Returns the status of the proxy's own response.
     pub(super) fn status(&self) -> StatusCode {
         match self {
-            Self::Exhausted(_) | Self::Busy | Self::NoRoom | Self::ManyUploads => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            Self::Exhausted(_)
+            | Self::NoLocalAddress(_)
+            | Self::Busy
+            | Self::NoRoom
+            | Self::ManyUploads => StatusCode::SERVICE_UNAVAILABLE,
             Self::ConnectLate | Self::SendLate | Self::FirstByteLate | Self::MoreLate => {
                 StatusCode::GATEWAY_TIMEOUT
             }
@@ -74,7 +88,9 @@ impl Failure {
         match self {
             Self::Connect(_) => "the upstream can't be reached.",
             Self::ConnectLate => "the upstream did not accept a connection in time.",
-            Self::Exhausted(_) | Self::NoRoom => "the proxy is overloaded; try again in a moment.",
+            Self::Exhausted(_) | Self::NoLocalAddress(_) | Self::NoRoom => {
+                "the proxy is overloaded; try again in a moment."
+            }
             Self::Busy => "all upstreams are busy; try again in a moment.",
             Self::ManyUploads => "too many uploads are in progress; try again in a moment.",
             Self::SendLate => "the upstream did not take the request in time.",
@@ -91,7 +107,11 @@ impl Failure {
     pub(super) fn is_the_upstream_s(&self) -> bool {
         let is_ours = matches!(
             self,
-            Self::Exhausted(_) | Self::Busy | Self::NoRoom | Self::ManyUploads
+            Self::Exhausted(_)
+                | Self::NoLocalAddress(_)
+                | Self::Busy
+                | Self::NoRoom
+                | Self::ManyUploads
         );
         !is_ours && !matches!(self, Self::Stale) && !self.is_the_client_s()
     }
@@ -109,6 +129,7 @@ impl Failure {
     pub(super) fn may_retry(&self, method: &Method, sent: Sent) -> bool {
         match self {
             Self::Exhausted(_)
+            | Self::NoLocalAddress(_)
             | Self::NoRoom
             | Self::ManyUploads
             | Self::ClientBody
@@ -126,6 +147,7 @@ impl fmt::Display for Failure {
             Self::Connect(error) => write!(f, "cannot connect: {error}"),
             Self::ConnectLate => f.write_str("no connection in time"),
             Self::Exhausted(error) => write!(f, "no descriptors or memory: {error}"),
+            Self::NoLocalAddress(error) => write!(f, "no local address or port: {error}"),
             Self::Busy => f.write_str("the limit of requests to an upstream is reached"),
             Self::NoRoom => f.write_str("the limit of connections to all upstreams is reached"),
             Self::ManyUploads => f.write_str("the limit of uploads in progress is reached"),
@@ -201,6 +223,27 @@ mod tests {
                 again,
                 "{failure} {method}"
             );
+        }
+    }
+
+    /// A name has addresses of IPv6 also for machines that do not use it.
+    #[test]
+    fn an_unusable_address_hides_no_failure_of_another() {
+        let refused = || Failure::Connect(io::ErrorKind::ConnectionRefused.into());
+        let late = || Failure::ConnectLate;
+        let unusable = || Failure::NoLocalAddress(io::ErrorKind::AddrNotAvailable.into());
+        for (failures, status) in [
+            ([refused(), unusable()], 502),
+            ([unusable(), refused()], 502),
+            ([late(), unusable()], 504),
+            ([unusable(), late()], 504),
+            ([refused(), late()], 504),
+            ([unusable(), unusable()], 503),
+        ] {
+            let join = |before, failure: Failure| Some(failure.after(before));
+            let failure = failures.into_iter().fold(None, join).unwrap();
+            assert_eq!(failure.status(), status, "{failure}");
+            assert_eq!(failure.is_the_upstream_s(), status != 503, "{failure}");
         }
     }
 

@@ -131,7 +131,7 @@ impl Upstream {
         let count = addresses.len();
         // Each address has an equal share of the time, so that a silent one leaves time for the others.
         let share = options.timeouts.connect.map(|limit| limit / count as u32);
-        let mut last = Failure::ConnectLate;
+        let mut failed = None;
         for step in 0..count {
             let place = (self.preferred.get() + step) % count;
             match in_time(share, connect_tcp(addresses[place])).await {
@@ -141,10 +141,10 @@ impl Upstream {
                 }
                 // Other addresses would fail in the same way.
                 Err(failure @ Failure::Exhausted(_)) => return Err(failure),
-                Err(failure) => last = failure,
+                Err(failure) => failed = Some(failure.after(failed)),
             }
         }
-        Err(last)
+        Err(failed.unwrap_or(Failure::ConnectLate))
     }
 
     /// Counts a request if fewer than `limit` are in progress, or if `limit` is 0. Returns whether it was counted.
@@ -327,8 +327,7 @@ async fn in_time(
         })?,
     };
     result.map_err(|error| match error.kind() {
-        // No local port is left for the connection.
-        io::ErrorKind::AddrNotAvailable => Failure::Exhausted(error),
+        io::ErrorKind::AddrNotAvailable => Failure::NoLocalAddress(error),
         _ => match softclock::fs::Failure::of(&error) {
             softclock::fs::Failure::Exhausted => Failure::Exhausted(error),
             _ => Failure::Connect(error),

@@ -136,6 +136,7 @@ proptest! {
 fn what_is_tried_again() {
     let own = [
         Failure::Exhausted(io::ErrorKind::OutOfMemory.into()),
+        Failure::NoLocalAddress(io::ErrorKind::AddrNotAvailable.into()),
         Failure::ClientBody,
         Failure::ClientLate,
     ];
