@@ -110,6 +110,8 @@ impl Health {
         }
         self.failures = self.failures.saturating_add(1);
         if options.max_fails == 0 || self.failures < options.max_fails {
+            // It may be left out because of a lower limit, before a reload.
+            self.out = None;
             return false;
         }
         let was_up = self.is_up();

@@ -100,6 +100,20 @@ fn never_out_without_a_limit() {
 }
 
 #[test]
+fn back_when_a_reload_allows_more_failures() {
+    for max_fails in [0, 10] {
+        let options = HealthOptions {
+            max_fails,
+            ..OPTIONS
+        };
+        let mut health = out_since(5);
+        health.on_attempt();
+        assert!(!health.on_failure(at(16), at(17), options));
+        assert!(health.admits(at(100)), "{max_fails}");
+    }
+}
+
+#[test]
 fn turns_are_taken_and_the_longest_out_is_the_last_resort() {
     let mut all = [Health::default(); 3];
     let next = |all: &[Health; 3], first, tried: &[usize]| {
