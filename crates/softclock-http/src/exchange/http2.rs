@@ -21,6 +21,7 @@ use http::Request;
 use softclock::Instant;
 
 use self::credit::Credit;
+use self::endings::Endings;
 use self::flow::{Flows, Piece, Transport, Verdict};
 use self::in_use::StreamInUse;
 use self::io::Watched;
@@ -36,6 +37,7 @@ use crate::observe::limit::Limit;
 use crate::syntax::head::field_count;
 
 mod credit;
+mod endings;
 mod field_lines;
 mod flow;
 mod frames;
@@ -85,6 +87,7 @@ struct Server {
     transport: Rc<Transport>,
     credit: Rc<Credit>,
     flows: Rc<Flows>,
+    endings: Rc<Endings>,
     /// The time of the next check for stalled streams; after the connection was given up, the end of the wait for the
     /// GOAWAY to be sent.
     look: LateTimer,
@@ -126,6 +129,7 @@ impl Server {
             transport,
             credit,
             flows,
+            endings: Rc::default(),
             look: LateTimer::default(),
         }
     }
@@ -172,6 +176,7 @@ impl Server {
         // `poll_requests`, and `judge` evaluates the answer.
         self.poll_look(cx);
         let result = self.poll_requests(cx);
+        self.endings.sweep();
         if self.transport.is_stuck.take() {
             Limit::StalledConnection.reached(self.session.client.peer, "connection ended");
         }
@@ -202,7 +207,8 @@ impl Server {
             let (request, stream) = request?;
             let id = stream.stream_id().as_u32();
             self.credit.on_request(id, field_count(request.headers()));
-            begin(&self.session, &self.flows, &self.credit, request, stream);
+            let (session, flows) = (&self.session, &self.flows);
+            begin(session, flows, &self.credit, &self.endings, request, stream);
         }
         // More requests may have arrived already: continue after other tasks have run.
         cx.waker().wake_by_ref();
@@ -277,6 +283,7 @@ fn begin(
     session: &Rc<Session>,
     flows: &Rc<Flows>,
     credit: &Rc<Credit>,
+    endings: &Rc<Endings>,
     request: Request<RecvStream>,
     mut stream: SendResponse<Piece>,
 ) {
@@ -292,9 +299,11 @@ fn begin(
     let request = request.map(|stream| RequestBody::of_stream(stream, in_use.clone()));
     // The exchange begins here, not in the task, so that the connection does not count as idle before the task runs.
     let (answer, flow) = (answer(Rc::clone(session), request), flows.begin());
+    let endings = Rc::clone(endings);
     drop(softclock::spawn_local(async move {
-        reply::send(answer, stream, asks, flow).await;
-        drop((permit, in_use));
+        if let Some(unwritten) = reply::send(answer, stream, asks, flow).await {
+            endings.add(unwritten, permit, in_use);
+        }
     }));
 }
 

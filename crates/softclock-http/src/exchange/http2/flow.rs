@@ -5,7 +5,8 @@
 //! the position in the connection's output at which it last wrote, and from time to time the connection asks its socket
 //! how much has been delivered ([`Delivery`]). A stream whose bytes were all delivered waits for a window, and is
 //! stalled if it waits too long. A stream whose bytes are still in flight is judged by whether the connection's bytes
-//! make any progress.
+//! make any progress. A client may also close the window of bytes that h2 has already (RFC 9113, section 6.9.2): they
+//! wait for it if all that h2 could write was delivered.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -62,6 +63,8 @@ pub(super) struct Delivery {
     pub(super) bytes: u64,
     /// This many bytes of the socket were acknowledged; encrypted ones under TLS.
     pub(super) acknowledged: u64,
+    /// Whether the client has acknowledged all output, and the socket has room for more.
+    pub(super) is_complete: bool,
     /// Whether the client has acknowledged all that the kernel was given, so that the rest waits for pacing only.
     pub(super) is_held_back: bool,
 }
@@ -207,8 +210,9 @@ impl State {
         if now.since(since) < limit {
             return false;
         }
-        // All of the stream's bytes were delivered, so that it waits for a window that the client does not open.
-        if delivery.bytes >= self.turn(streams) {
+        // All of the stream's bytes that may be sent were delivered, so that it waits for a window that the client does
+        // not open.
+        if delivery.is_complete || delivery.bytes >= self.turn(streams) {
             return true;
         }
         // Bytes of this stream are in flight, or its turn has not come: excused as long as the connection makes
@@ -287,6 +291,12 @@ impl State {
         }
     }
 
+    /// Records that h2 has dropped bytes of the stream, as the stream has ended.
+    fn on_dropped(&self, bytes: usize) {
+        self.unwritten.set(self.unwritten.get() - bytes);
+        self.wake();
+    }
+
     fn wake(&self) {
         if let Some(waker) = self.waker.take() {
             waker.wake();
@@ -307,6 +317,11 @@ impl Flow {
     pub(super) fn is_ahead(&self, cx: &Context<'_>) -> bool {
         self.state.waker.set(Some(cx.waker().clone()));
         self.state.unwritten.get() > AHEAD_BYTES
+    }
+
+    /// Returns whether h2 has written, or dropped, all that it was given of the stream.
+    pub(super) fn is_written(&self) -> bool {
+        self.state.unwritten.get() == 0
     }
 
     /// Returns whether [`Flows::judge`] has found the stream to be stalled.
@@ -380,6 +395,14 @@ impl Buf for Piece {
     fn advance(&mut self, bytes: usize) {
         self.bytes.advance(bytes);
         self.state.on_written(bytes);
+    }
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if self.bytes.has_remaining() {
+            self.state.on_dropped(self.bytes.len());
+        }
     }
 }
 

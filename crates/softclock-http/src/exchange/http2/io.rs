@@ -112,6 +112,7 @@ impl Watched {
         self.transport.delivery.set(Some(Delivery {
             acknowledged,
             bytes: passed_on.saturating_sub(underway),
+            is_complete: is_delivered,
             is_held_back,
         }));
     }

@@ -17,14 +17,15 @@ use super::in_use::StreamInUse;
 use crate::exchange::answer::CountedBody;
 use crate::net::buffers::CHUNK_BYTES;
 
-/// Awaits `answer` and sends it. Returns when all of it is sent, or when either side has reset the stream. `asks` is
-/// the stream of a client that waits for a 100 response, which is sent once the body is awaited.
+/// Awaits `answer` and sends it. Returns when h2 has all of it, or when either side has reset the stream: with the stream
+/// if h2 has bytes of it that it has not written. `asks` is the stream of a client that waits for a 100 response, which
+/// is sent once the body is awaited.
 pub(super) async fn send(
     answer: impl Future<Output = Response<CountedBody>>,
     mut stream: SendResponse<Piece>,
     mut asks: Option<Rc<StreamInUse>>,
     flow: Flow,
-) {
+) -> Option<(SendStream<Piece>, Flow)> {
     let mut answer = pin!(answer);
     let response = poll_fn(|cx| {
         if let Poll::Ready(response) = answer.as_mut().poll(cx) {
@@ -38,15 +39,14 @@ pub(super) async fn send(
         stream.poll_reset(cx).map(|_| None)
     })
     .await;
-    let Some(response) = response else { return };
-    let (mut head, body) = response.into_parts();
+    let (mut head, body) = response?.into_parts();
     let has_ended = body.is_end_stream();
     // Not added to responses that end with their head: some of them, such as 204, must not have a length (RFC 9110,
     // section 8.6).
     let length = body.size_hint().exact().filter(|_| !has_ended);
     head::complete(&mut head.headers, length);
     match stream.send_response(Response::from_parts(head, ()), has_ended) {
-        Ok(_) if has_ended => {}
+        Ok(_) if has_ended => None,
         Ok(stream) => {
             let mut sending = Sending {
                 stream,
@@ -55,10 +55,14 @@ pub(super) async fn send(
                 held: Bytes::new(),
             };
             poll_fn(|cx| sending.poll(cx)).await;
+            // The exchange ends here, with its body.
+            let Sending { stream, flow, .. } = sending;
+            (!flow.is_written()).then_some((stream, flow))
         }
         Err(error) => {
             tracing::debug!(%error, "the head of a response cannot be sent");
             stream.send_reset(Reason::INTERNAL_ERROR);
+            None
         }
     }
 }
@@ -80,7 +84,7 @@ struct Sending {
 }
 
 impl Sending {
-    /// Ready when the stream has ended: sent completely, reset by either side, or failed.
+    /// Ready when the stream has ended: given to h2 completely, reset by either side, or failed.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             if self.stream.poll_reset(cx).is_ready() {

@@ -14,6 +14,7 @@ use softclock::net::{TcpListener, TcpStream};
 use softclock::{JoinHandle, Sleep, sleep, timeout};
 use tempfile::TempDir;
 
+use super::frames::{Frames, Part, RST_STREAM};
 use super::*;
 use crate::client::members::Members;
 use crate::exchange::live::{Live, WorkerOptions};
@@ -188,14 +189,7 @@ fn a_stream_without_a_window_leaves_its_disk_read_to_others() {
         let _served = serve(server, worker(site, Timeouts::default()), directory).await;
         let mut underway: Vec<_> = (0..READS).map(|_| Turn::ask()).collect();
         let mut rounds = 0..20;
-        // The fields are `:method: GET`, `:scheme: http`, `:authority: t` and `:path: /big`.
-        let block = b"\x82\x86\x01\x01t\x04\x04/big";
-        let request = frame(1, END_STREAM | END_HEADERS, 1, block);
-        let start = [
-            b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
-            &frame(4, 0, 0, b"")[..],
-            &request,
-        ];
+        let start = [PREFACE, &frame(4, 0, 0, b""), &request(1, GET_BIG)];
         client.write_all(&start.concat()).await.unwrap();
         while disk_reads::waiting() == 0 {
             if rounds.next().is_none() {
@@ -204,12 +198,58 @@ fn a_stream_without_a_window_leaves_its_disk_read_to_others() {
             }
             sleep(SHORT / 4).await;
         }
-        let no_window = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
-        client.write_all(&no_window).await.unwrap();
+        client.write_all(&windows(0)).await.unwrap();
         sleep(SHORT).await;
         underway.pop();
         let turn = Turn::ask();
         poll_fn(|cx| turn.poll(cx)).await;
+    });
+}
+
+/// The client closes the window when h2 has all of the response.
+#[test]
+fn a_stream_whose_window_closes_behind_its_end_is_reset() {
+    run(async {
+        let timeouts = Timeouts {
+            idle: None,
+            ..all(5 * SHORT)
+        };
+        let (client, _served, _) = connect(timeouts).await;
+        let window_of_all = frame(8, 0, 0, &(1u32 << 30).to_be_bytes());
+        let start = [PREFACE, &windows(1 << 20), &window_of_all];
+        client.write_all(&start.concat()).await.unwrap();
+        let part = 33;
+        // More than the sockets' buffers have room for.
+        for stream in (1..part).step_by(2) {
+            client.write_all(&request(stream, GET_BIG)).await.unwrap();
+        }
+        sleep(SHORT).await;
+        let get_part = b"\x82\x86\x01\x01t\x04\x05/part";
+        client.write_all(&request(part, get_part)).await.unwrap();
+        sleep(SHORT).await;
+        client.write_all(&windows(0)).await.unwrap();
+        let mut frames = Frames::from_server();
+        let (mut buffer, mut resets) = (vec![0; 64 << 10], 0);
+        // Responses without a body, so that the connection goes on.
+        for stream in (part + 2..=255).step_by(2) {
+            let head_none = b"\x02\x04HEAD\x86\x01\x01t\x04\x05/none";
+            client.write_all(&request(stream, head_none)).await.unwrap();
+            while let Ok(read) = timeout(SHORT / 4, client.read(&mut buffer)).await {
+                let mut bytes = &buffer[..read.unwrap()];
+                assert!(!bytes.is_empty(), "the connection ended");
+                while let Some(piece) = frames.next(&mut bytes) {
+                    if let Part::Header(header) = piece
+                        && header.kind == RST_STREAM
+                    {
+                        resets += 1;
+                        if header.stream == u32::from(part) {
+                            return;
+                        }
+                    }
+                }
+            }
+        }
+        panic!("only {resets} others were reset");
     });
 }
 
@@ -220,11 +260,26 @@ fn evict(path: &Path) {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
 }
 
+/// Returns the frame of a request whose header block is `block`.
+fn request(stream: u8, block: &[u8]) -> Vec<u8> {
+    frame(1, END_STREAM | END_HEADERS, stream, block)
+}
+
+/// Returns the frame that gives each stream a window of these bytes.
+fn windows(bytes: u32) -> Vec<u8> {
+    frame(4, 0, 0, &[&[0, 4], &bytes.to_be_bytes()[..]].concat())
+}
+
 fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
     let length = u8::try_from(payload.len()).unwrap();
     let header = [0, 0, length, kind, flags, 0, 0, 0, stream];
     [&header, payload].concat()
 }
+
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// The fields are `:method: GET`, `:scheme: http`, `:authority: t` and `:path: /big`.
+const GET_BIG: &[u8] = b"\x82\x86\x01\x01t\x04\x04/big";
 
 const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
