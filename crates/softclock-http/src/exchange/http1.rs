@@ -242,7 +242,58 @@ const HYPER_FIELDS: usize = 100;
 
 #[cfg(test)]
 mod tests {
+    use softclock::net::{TcpListener, TcpStream};
+
     use super::*;
+    use crate::exchange::live::{Exchanges, Live, WorkerOptions};
+    use crate::net::carrier::Peer;
+    use crate::site::content::Site;
+
+    fn live(connection: ConnectionOptions) -> Live {
+        let options = WorkerOptions {
+            connection,
+            ..WorkerOptions::default()
+        };
+        Live::of_site(Rc::new(Site::bundled()), options)
+    }
+
+    /// Returns the head of the response to HEAD for `target`.
+    async fn head(client: &TcpStream, target: &str) -> String {
+        let request = format!("HEAD {target} HTTP/1.1\r\nHost: t\r\n\r\n");
+        client.write_all(request.as_bytes()).await.unwrap();
+        let (mut head, mut buffer) = (String::new(), [0; 1_024]);
+        while !head.ends_with("\r\n\r\n") {
+            let read = client.read(&mut buffer).await.unwrap();
+            head += std::str::from_utf8(&buffer[..read]).unwrap();
+        }
+        head
+    }
+
+    /// Its requests come while hyper waits for them.
+    #[test]
+    fn a_busy_connection_gets_the_options_of_a_reload() {
+        let runtime = softclock::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let listener = TcpListener::bind(([127, 0, 0, 1], 0)).unwrap();
+            let client = TcpStream::connect(listener.local_addr().unwrap());
+            let client = softclock::spawn_local(client);
+            let (server, _) = listener.accept().await.unwrap();
+            let client = client.await.unwrap();
+            let mut options = ConnectionOptions::default();
+            let exchanges = Exchanges::new(live(options));
+            let session = Session::new(Rc::clone(&exchanges), Peer::Local, false);
+            let conversation = Conversation::new(server.into(), session, &options, None);
+            drop(softclock::spawn_local(conversation.run()));
+            let long = format!("/{}", "x".repeat(400));
+            for _ in 0..10 {
+                assert!(head(&client, &long).await.starts_with("HTTP/1.1 404 "));
+            }
+            options.head.line_bytes = 300;
+            exchanges.set_live(live(options));
+            let refused = head(&client, &long).await;
+            assert!(refused.starts_with("HTTP/1.1 414 "), "{refused}");
+        });
+    }
 
     /// The size of the future is the memory that a task holds for an idle connection.
     #[test]

@@ -68,6 +68,8 @@ impl Live {
 /// The state that the exchanges of one thread share.
 pub(crate) struct Exchanges {
     live: RefCell<Rc<Live>>,
+    /// The number of times that `live` was replaced.
+    reloads: Cell<u32>,
     pub(crate) telemetry: Telemetry,
     /// Whether another process accepts connections on the same addresses.
     is_replaced: Cell<bool>,
@@ -77,6 +79,7 @@ impl Exchanges {
     pub(crate) fn new(live: Live) -> Rc<Self> {
         Rc::new(Self {
             live: RefCell::new(Rc::new(live)),
+            reloads: Cell::new(0),
             telemetry: Telemetry::default(),
             is_replaced: Cell::new(false),
         })
@@ -90,7 +93,13 @@ impl Exchanges {
     /// Replaces the settings for new requests.
     pub(crate) fn set_live(&self, live: Live) {
         let old = self.live.replace(Rc::new(live));
+        self.reloads.set(self.reloads.get().wrapping_add(1));
         drop(old);
+    }
+
+    /// Returns a number that is another one after each reload.
+    pub(crate) fn reloads(&self) -> u32 {
+        self.reloads.get()
     }
 
     /// Records that another process accepts connections on the same addresses. Each response then ends its HTTP/1

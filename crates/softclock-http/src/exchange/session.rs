@@ -22,6 +22,8 @@ pub(crate) struct Session {
     pub(crate) client: Client,
     /// The state that all connections of the thread share.
     pub(crate) exchanges: Rc<Exchanges>,
+    /// The value of [`Exchanges::reloads`] when the connection's options were set.
+    reloads: Cell<u32>,
     /// Exchanges on this connection that have not ended.
     in_progress: Cell<usize>,
     /// Whether an exchange has ended since the last call of [`take_activity`](Self::take_activity).
@@ -41,6 +43,7 @@ impl Session {
     pub(crate) fn new(exchanges: Rc<Exchanges>, peer: Peer, is_secure: bool) -> Rc<Self> {
         Rc::new(Self {
             client: Client::new(peer, is_secure),
+            reloads: Cell::new(exchanges.reloads()),
             exchanges,
             in_progress: Cell::new(0),
             active: Cell::new(false),
@@ -59,6 +62,16 @@ impl Session {
 
         let live = Live::of_site(Rc::new(Site::bundled()), WorkerOptions::default());
         Self::new(Exchanges::new(live), Peer::Local, false)
+    }
+
+    /// Records that the connection has the current options.
+    pub(crate) fn on_options_set(&self) {
+        self.reloads.set(self.exchanges.reloads());
+    }
+
+    /// Returns whether the settings were replaced since the connection got its options.
+    pub(crate) fn has_old_options(&self) -> bool {
+        self.reloads.get() != self.exchanges.reloads()
     }
 
     /// Keeps the permit that counts this connection for its client's address, until the session is dropped.

@@ -76,7 +76,8 @@ pub(crate) enum End {
     /// A response without a length or chunks is incomplete, whose end would be that of the connection.
     CutShort,
     /// No request has followed the last response: at once, or within a pause for a client that sends requests quickly.
-    /// hyper is dropped until the next one arrives; the connection continues.
+    /// Or the options have changed, which the next request must get. hyper is dropped until that arrives; the
+    /// connection continues.
     Pause,
 }
 
@@ -130,8 +131,9 @@ impl<S: Socket> GuardedStream<S> {
         self.scanner.awaits_request() && self.withheld.is_empty()
     }
 
-    /// Replaces the options, between two requests.
+    /// Replaces the options by the current ones, between two requests.
     pub(crate) fn set_options(&mut self, options: &ConnectionOptions) {
+        self.session.on_options_set();
         self.scanner.set_limits(options.head);
         self.patience.set_timeouts(options.timeouts);
     }
@@ -464,6 +466,11 @@ impl<S: Socket> Read for GuardedStream<S> {
             if this.end.is_some() {
                 this.end_was_read = true;
                 return Poll::Ready(Ok(()));
+            }
+            // The next request must be scanned with the options of a reload, also if it has arrived.
+            if this.is_between_requests() && this.session.has_old_options() {
+                this.end = Some(End::Pause);
+                continue;
             }
             let room = buffer.remaining();
             match this.poll_receive(cx, room, Some(&mut buffer)) {
