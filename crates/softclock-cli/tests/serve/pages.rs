@@ -100,6 +100,7 @@ fn header_fields_by_rule() {
     let options = [
         "--header=*=X-Frame-Options: DENY",
         "--header=/assets/*=Cache-Control: max-age=31536000, immutable",
+        "--header=/assets/*=X-A: 1",
         "--header=*.html=Server:",
     ];
     let server = Server::start(Some(directory.path()), &options);
@@ -134,6 +135,10 @@ fn header_fields_by_rule() {
             (page.header("server"), page.header("cache-control")),
             (None, None)
         );
+        for (target, field) in [("/assets/app.js", Some("1")), ("/errors/404.html", None)] {
+            let options = client.request("OPTIONS", target, &[]);
+            assert_eq!(options.header("x-a"), field, "{target}");
+        }
     }
 }
 

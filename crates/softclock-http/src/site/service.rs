@@ -60,7 +60,7 @@ impl Site {
         let name = path
             .as_ref()
             .map_or_else(|_| Cow::default(), RequestPath::name_bytes);
-        let mut response = match self.answer(request, &path).await {
+        let mut response = match self.answer(request, &path, &name).await {
             Ok(response) => response,
             Err(refusal) => self.completed(&name, self.error_response(refusal).await),
         };
@@ -74,10 +74,11 @@ impl Site {
         &self,
         request: &Request<B>,
         path: &Result<RequestPath, PathError>,
+        name: &[u8],
     ) -> Result<Response<Body>, Refusal> {
         check_host(request)?;
         if *request.method() == Method::OPTIONS {
-            return Ok(self.completed(b"", allowed_methods()));
+            return Ok(self.completed(name, allowed_methods()));
         }
         let wanted = Wanted::of(request.method()).ok_or(Refusal::MethodNotAllowed)?;
         let path = path.as_ref().map_err(|&error| Refusal::from(error))?;
