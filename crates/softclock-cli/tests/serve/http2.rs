@@ -1,5 +1,6 @@
 //! HTTP/2 from clients that do what they should not: the rules of HTTP/1 for requests, and limits of frames and fields.
 
+use std::fs;
 use std::path::PathBuf;
 
 use tempfile::TempDir;
@@ -8,7 +9,7 @@ use crate::h2_frames::{
     CONTINUATION, DATA, END_HEADERS, END_STREAM, HEADERS, Http2, Outcome, PING, PRIORITY,
     RST_STREAM, SETTINGS, WINDOW_UPDATE, block, frame, get, push_number, request,
 };
-use crate::server::{Server, noise};
+use crate::server::{Server, directory, metric, noise, until};
 use crate::tls;
 
 struct Site {
@@ -394,13 +395,21 @@ fn continuation_floods_end_the_connection() {
 /// The crate h2 itself refuses such a request, so the site does not see it.
 #[test]
 fn heads_that_are_too_long_are_refused_and_counted() {
-    let site = Site::start(&["--max-head", "3000"]);
+    let logs = directory(&[]);
+    let log = logs.path().join("access.log");
+    let log_option = log.display().to_string();
+    let site = Site::start(&["--max-head", "3000", "--access-log", &log_option]);
     let long = [b'a'; 5_000];
     let outcome = get_outcome(&site, TEST, b"/f", &[(b"x", &long)]);
     assert_eq!(outcome, Outcome::Status(431));
     site.serves();
     assert_eq!(site.server.reached("request_head"), 1.0);
     site.server.until_logged("limit=\"request_head\"");
+    let refused = "softclock_http_responses_total{method=\"other\",class=\"4xx\"}";
+    assert_eq!(metric(site.server.metrics(), refused), 1.0);
+    until("the line", || {
+        fs::read_to_string(&log).is_ok_and(|log| log.contains("] \"-\" 431 -\n"))
+    });
 }
 
 /// A large field in the dynamic table, referenced again and again by one byte.

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use h2::server::{Builder, Connection, Handshake, SendResponse};
 use h2::{Reason, RecvStream};
-use http::Request;
+use http::{Request, StatusCode};
 use softclock::Instant;
 
 use self::credit::Credit;
@@ -117,7 +117,7 @@ impl Server {
         let timeouts = options.timeouts;
         let transport = Rc::<Transport>::default();
         let flows = Flows::new(timeouts, Rc::clone(&transport), softclock::now());
-        let credit = Credit::new(session.client.peer, options);
+        let credit = Credit::new(options);
         let socket = Watched::new(stream, timeouts, Rc::clone(&transport), Rc::clone(&credit));
         Self {
             session,
@@ -145,9 +145,20 @@ impl Server {
 
     /// Ready when the connection has ended.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
-        if let Phase::Leaving { .. } = self.phase {
-            return self.poll_leaving(cx);
+        let result = match self.phase {
+            Phase::Leaving { .. } => self.poll_leaving(cx),
+            _ => self.poll_in_credit(cx),
+        };
+        for _ in 0..self.credit.take_refused() {
+            Limit::RequestHead.reached(self.session.client.peer, "answered 431");
+            let status = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            self.session.on_refused(status);
         }
+        result
+    }
+
+    /// Serves the client, for as long as its credit covers what it sends.
+    fn poll_in_credit(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), h2::Error>> {
         let result = self.poll_serving(cx);
         // Checked last: the socket charges for bytes while h2 reads, and then keeps them from h2.
         match self.credit.overdrawn() {

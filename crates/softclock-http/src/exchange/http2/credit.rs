@@ -8,14 +8,14 @@ use softclock::Instant;
 
 use super::meter::Meter;
 use crate::client::options::ConnectionOptions;
-use crate::net::carrier::Peer;
 use crate::observe::limit::Limit;
 
 /// The credit of one connection.
 pub(super) struct Credit {
-    peer: Peer,
     meter: RefCell<Meter>,
     fields: usize,
+    /// The number of heads that h2 has refused since the last call of [`take_refused`](Self::take_refused).
+    refused: Cell<usize>,
     /// The limit that was exceeded; the connection ends because of it.
     overdrawn: Cell<Option<Limit>>,
     /// The time at which the window of the connection was last opened after it had been used up.
@@ -23,13 +23,13 @@ pub(super) struct Credit {
 }
 
 impl Credit {
-    pub(super) fn new(peer: Peer, options: &ConnectionOptions) -> Rc<Self> {
+    pub(super) fn new(options: &ConnectionOptions) -> Rc<Self> {
         let fields = options.head.fields;
         let meter = Meter::new(options.control_frames, fields, softclock::now());
         Rc::new(Self {
-            peer,
             meter: RefCell::new(meter),
             fields,
+            refused: Cell::new(0),
             overdrawn: Cell::new(None),
             opened: Cell::new(None),
         })
@@ -59,14 +59,18 @@ impl Credit {
         let mut left = written;
         for buffer in buffers {
             let now = buffer.len().min(left);
-            for _ in 0..meter.on_sent(&buffer[..now]) {
-                Limit::RequestHead.reached(self.peer, "answered 431");
-            }
+            let refused = meter.on_sent(&buffer[..now]);
+            self.refused.set(self.refused.get() + refused);
             left -= now;
         }
         if was_used_up && !meter.is_window_used_up() {
             self.opened.set(Some(softclock::now()));
         }
+    }
+
+    /// Returns the number of heads that h2 has refused since the last call, and answered with 431.
+    pub(super) fn take_refused(&self) -> usize {
+        self.refused.take()
     }
 
     /// Returns the time until which the client could send no content, as the window of the connection was used up:
