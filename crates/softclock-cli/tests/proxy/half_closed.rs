@@ -13,6 +13,7 @@ use crate::server::{Server, until};
 use crate::upstream::{Connection, Upstream, proxy};
 
 const REQUEST: &[u8] = b"GET /events HTTP/1.1\r\nHost: h\r\n\r\n";
+const PART_OF_UPLOAD: &[u8] = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\npart";
 const UPGRADE: &[u8] = b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n";
 const EVENTS: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\
                         Transfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n";
@@ -56,15 +57,17 @@ fn begun(proxy: &Server, request: &[u8]) -> Client {
 
 #[test]
 fn an_upstream_that_is_silent_after_the_client_s_end_is_freed() {
-    for (request, beginning) in [(REQUEST, EVENTS), (UPGRADE, SWITCH)] {
+    for (request, beginning, ahead) in [
+        (REQUEST, EVENTS, REQUEST),
+        (REQUEST, EVENTS, PART_OF_UPLOAD),
+        (UPGRADE, SWITCH, b""),
+    ] {
         let (upstream, open) = silent(beginning);
         let proxy = proxy(&[&upstream.url()], &METRICS);
         let _stays = begun(&proxy, request);
         let mut leaves = begun(&proxy, request);
         // More bytes to read ahead, with the end behind them.
-        if beginning == EVENTS {
-            leaves.send(REQUEST);
-        }
+        leaves.send(ahead);
         leaves.close_sending();
         until("one of two is given up", || {
             proxy.reached("half_closed_timeout") == 1.0

@@ -24,6 +24,8 @@ pub(crate) struct Session {
     pub(crate) exchanges: Rc<Exchanges>,
     /// The value of [`Exchanges::reloads`] when the connection's options were set.
     reloads: Cell<u32>,
+    /// Exchanges on this connection that have begun; wraps around.
+    begun: Cell<u32>,
     /// Exchanges on this connection that have not ended.
     in_progress: Cell<usize>,
     /// Whether an exchange has ended since the last call of [`take_activity`](Self::take_activity).
@@ -45,6 +47,7 @@ impl Session {
             client: Client::new(peer, is_secure),
             reloads: Cell::new(exchanges.reloads()),
             exchanges,
+            begun: Cell::new(0),
             in_progress: Cell::new(0),
             active: Cell::new(false),
             waiting: Cell::new(None),
@@ -129,7 +132,13 @@ impl Session {
 
     /// Counts the begin of an exchange.
     pub(crate) fn on_begun(&self) {
+        self.begun.set(self.begun.get().wrapping_add(1));
         self.in_progress.set(self.in_progress.get() + 1);
+    }
+
+    /// Returns the number of exchanges that have begun, which wraps around.
+    pub(crate) fn begun(&self) -> u32 {
+        self.begun.get()
     }
 
     /// Counts the end of an exchange. The end of the last one wakes the task in [`poll_idle`](Self::poll_idle).

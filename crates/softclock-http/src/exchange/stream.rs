@@ -304,10 +304,11 @@ impl<S: Socket> GuardedStream<S> {
     ///
     /// [`HALF_CLOSED_SILENCE`]: crate::client::patience::HALF_CLOSED_SILENCE
     fn poll_silent(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        // While the request's body is incomplete, the upstream may be silent because it waits for the rest.
-        if self.session.client.on_leave() != OnLeave::LimitSilence
-            || self.scanner.position() == Position::Body
-        {
+        // While the request's body is incomplete, the upstream may be silent because it waits for the rest. That of a
+        // later request may have begun, too, which does not matter.
+        let awaits_body = self.scanner.position() == Position::Body
+            && self.scanner.heads() == self.session.begun();
+        if self.session.client.on_leave() != OnLeave::LimitSilence || awaits_body {
             return Poll::Pending;
         }
         ready!(self.poll_left(cx));

@@ -114,6 +114,8 @@ pub struct Scanner {
     fields: Fields,
     /// Whether any request has had a body.
     had_body: bool,
+    /// The number of complete heads, which wraps around.
+    heads: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -147,6 +149,7 @@ impl Scanner {
             line: RequestLine::default(),
             fields: Fields::new(),
             had_body: false,
+            heads: 0,
         }
     }
 
@@ -158,6 +161,11 @@ impl Scanner {
     /// Returns whether any request so far had a body.
     pub(crate) const fn had_body(&self) -> bool {
         self.had_body
+    }
+
+    /// Returns the number of complete heads so far, which wraps around.
+    pub(crate) const fn heads(&self) -> u32 {
+        self.heads
     }
 
     /// Scans the bytes that follow those scanned before.
@@ -282,6 +290,7 @@ impl Scanner {
         match self.fields.scan(offered)? {
             Some(consumed) => {
                 let framing = self.fields.framing()?;
+                self.heads = self.heads.wrapping_add(1);
                 self.had_body |= framing != Framing::Sized(0);
                 match framing {
                     // The bytes after this head may belong to another protocol.
