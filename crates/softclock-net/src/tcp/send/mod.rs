@@ -159,6 +159,8 @@ struct Flags {
     probes_tail: bool,
     /// One retransmission may go whatever the congestion window is.
     forces_retransmission: bool,
+    /// The timeout of a retransmission that has not left was put off.
+    has_put_off_timeout: bool,
     /// SND.UNA is just behind all that was in flight when the last recovery began.
     is_at_recovery_point: bool,
 }

@@ -1,5 +1,7 @@
 //! Loss recovery: its beginning, its end, and its withdrawal.
 
+use core::mem;
+
 use softclock_core::Instant;
 
 use super::ack::Event;
@@ -38,10 +40,13 @@ impl Sender {
         event: &Event<'_>,
         detection: &Detection,
     ) {
-        let has_loss = detection.segments > 0 || flight.is_lost_beyond;
-        if self.phase == Phase::Open && has_loss {
-            let size = self.next.since(self.una) - flight.board.sacked() + delivery.bytes;
-            self.begin_recovery(flight, event.now, event.flight_before, size);
+        if self.phase == Phase::Open {
+            let is_lost_beyond = mem::take(&mut flight.is_lost_beyond);
+            // Segments that were only late have arrived by now.
+            if detection.segments > 0 || is_lost_beyond && flight.board.misses_losses() {
+                let size = self.next.since(self.una) - flight.board.sacked() + delivery.bytes;
+                self.begin_recovery(flight, event.now, event.flight_before, size);
+            }
         }
         flight.note_losses(detection);
         if self.phase == Phase::Recovery {
@@ -91,8 +96,13 @@ impl Sender {
         detection.segments > 0
     }
 
-    /// RFC 6298, 5.4 to 5.6, with the marking of RFC 8985, 6.3.
-    pub(super) fn on_timeout(&mut self, flight: &mut Flight, now: Instant) -> TimerOutcome {
+    /// RFC 6298, 5.4 to 5.6, with the marking of RFC 8985, 6.3. `was_paced`: until now, the pacer held back what is next.
+    pub(super) fn on_timeout(
+        &mut self,
+        flight: &mut Flight,
+        now: Instant,
+        was_paced: bool,
+    ) -> TimerOutcome {
         // What has not left since it was found lost, as it waits for the pacer or was found just now, cannot have been
         // lost again: its timeout begins when it may leave.
         let front = flight.board.records.front();
@@ -101,10 +111,13 @@ impl Sender {
             self.set_timer(super::Timer::Retransmission, self.paced_at);
             return TimerOutcome::Nothing;
         }
-        if is_lost && self.flags.forces_retransmission {
+        // Once, so that a link that takes nothing does not keep the connection for ever.
+        let may_leave = was_paced || self.flags.forces_retransmission;
+        if is_lost && may_leave && !mem::replace(&mut self.flags.has_put_off_timeout, true) {
             self.set_timer(super::Timer::Retransmission, now);
             return TimerOutcome::Retransmit;
         }
+        self.flags.has_put_off_timeout = false;
         self.unanswered = self.unanswered.saturating_add(1);
         if self.unanswered > self.limits.retries {
             return TimerOutcome::GiveUp;

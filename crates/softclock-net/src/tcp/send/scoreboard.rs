@@ -118,6 +118,16 @@ impl Scoreboard {
         self.lost
     }
 
+    /// Whether segments that were taken for lost have not arrived: they wait for their retransmission, or it is under way.
+    /// O(records).
+    pub(super) fn misses_losses(&self) -> bool {
+        self.records.iter().any(|record| match record.state {
+            RecordState::Lost => true,
+            RecordState::InFlight => record.transmissions > 1,
+            RecordState::Sacked => false,
+        })
+    }
+
     /// The bytes that have arrived beyond SND.UNA.
     pub(super) fn sacked(&self) -> u32 {
         self.sacked

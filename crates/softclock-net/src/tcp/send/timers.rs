@@ -23,7 +23,8 @@ impl Sender {
         if self.gives_up_at().is_some_and(|at| at <= now) {
             return TimerOutcome::GiveUp;
         }
-        if self.paced_at <= now {
+        let was_paced = self.paced_at <= now;
+        if was_paced {
             self.paced_at = Instant::FAR_FUTURE;
         }
         let early = self.flight.as_ref().and_then(|flight| flight.early);
@@ -38,7 +39,7 @@ impl Sender {
             Timer::Persist => self.on_persist(now),
             _ => match self.flight.take() {
                 Some(mut flight) => {
-                    outcome = self.on_timeout(&mut flight, now);
+                    outcome = self.on_timeout(&mut flight, now, was_paced);
                     self.flight = Some(flight);
                     self.update_pace();
                     outcome

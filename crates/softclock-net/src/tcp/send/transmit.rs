@@ -210,6 +210,7 @@ impl Sender {
         let snapshot = flight.sampler.on_sent(now, in_flight);
         let record = flight.board.resend(index, now, snapshot)?;
         self.flags.forces_retransmission = false;
+        self.flags.has_put_off_timeout = false;
         self.stats.retransmissions = self.stats.retransmissions.wrapping_add(1);
         if kind == TransmitKind::Retransmission {
             self.undo.on_resent(reading);

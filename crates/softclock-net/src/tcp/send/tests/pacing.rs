@@ -36,6 +36,26 @@ fn what_the_stated_rate_holds_back_does_not_time_out_again() {
     }
 }
 
+/// The owner comes when the rate and the timeout have long let the segment leave.
+#[test]
+fn what_the_stated_rate_held_back_leaves_before_it_times_out() {
+    let mut bench = Bench::plain();
+    bench.write(10_000);
+    assert_eq!(bench.sent().len(), 10);
+    bench.pass(40);
+    bench.sender.set_rate(Some(500));
+    bench.ack(0, &[(2000, 10_000)]);
+    assert_eq!(bench.starts(), [0]);
+    bench.pass(40);
+    bench.ack(1000, &[(2000, 10_000)]);
+    assert!(bench.sent().is_empty(), "the rate holds it back");
+    bench.pass(60_000);
+    let outcome = bench.sender.on_timer(bench.now);
+    assert_eq!(outcome, TimerOutcome::Retransmit);
+    assert_eq!(bench.starts(), [1000]);
+    assert_eq!(bench.sender.stats().timeouts, 0);
+}
+
 #[test]
 fn bytes_that_wait_for_the_stated_rate_are_told_from_those_that_wait_for_the_peer() {
     let mut bench = Bench::plain();

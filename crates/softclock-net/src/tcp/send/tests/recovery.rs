@@ -375,3 +375,44 @@ fn after_a_timeout_in_a_recovery_an_acknowledgment_counts_for_one_segment() {
     assert_eq!(bench.sender.congestion_window(), 2000);
     assert_eq!(bench.sender.controller.slow_start_threshold(), threshold);
 }
+
+/// A link that takes nothing does not keep the connection for ever.
+#[test]
+fn a_timeout_of_what_never_leaves_is_put_off_once() {
+    let mut bench = Bench::plain();
+    bench.write(10_000);
+    bench.sent();
+    bench.pass(300);
+    bench.ack(0, &[(1000, 4000)]);
+    let mut outcome = TimerOutcome::Nothing;
+    for _ in 0..100 {
+        bench.pass(120_000);
+        outcome = bench.sender.on_timer(bench.now);
+        if outcome == TimerOutcome::GiveUp {
+            return;
+        }
+    }
+    panic!("it goes on: {outcome:?}");
+}
+
+/// They were taken for lost, and have arrived before they were sent again.
+#[test]
+fn late_segments_of_a_recovery_begin_no_other() {
+    let mut bench = Bench::plain();
+    bench.write(10_000);
+    bench.sent();
+    bench.pass(40);
+    bench.ack(0, &[(1000, 4000)]);
+    assert_eq!(bench.starts(), [0]);
+    bench.write(2000);
+    bench.ack(0, &[(1000, 10_000)]);
+    assert_eq!(bench.starts(), [10_000, 11_000]);
+    bench.pass(40);
+    bench.ack(0, &[(11_000, 12_000), (1000, 10_000)]);
+    bench.ack(0, &[(1000, 12_000)]);
+    assert_eq!(bench.starts(), [0]);
+    bench.pass(40);
+    bench.ack(12_000, &[]);
+    assert_eq!(bench.sender.stats().recoveries, 1);
+    assert_eq!(bench.sender.controller.slow_start_threshold(), 7000);
+}
