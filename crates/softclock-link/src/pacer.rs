@@ -118,10 +118,13 @@ impl Pacer {
     }
 
     /// The bytes that a frame takes on the wire, overhead included, after the link has cut it into its segments.
-    fn wire_bytes(&self, frame: &Frame, segments: Option<&Segments<'_>>) -> u64 {
-        let sizes = frame.offload.segmentation.zip(segments);
-        let sizes = sizes.map(|(segmentation, segments)| GsoSizes {
-            header_bytes: segments.header_bytes() as u32,
+    fn wire_bytes(&self, frame: &Frame, headers: &Headers, segments: Option<&Segments<'_>>) -> u64 {
+        // A link may cut frames that cannot be cut here.
+        let header_bytes = segments.map(Segments::header_bytes);
+        let header_bytes = header_bytes.or(headers.payload_offset);
+        let sizes = frame.offload.segmentation.zip(header_bytes);
+        let sizes = sizes.map(|(segmentation, header_bytes)| GsoSizes {
+            header_bytes: header_bytes as u32,
             segment_bytes: segmentation.segment_bytes.into(),
         });
         wire_bytes(frame.bytes.len() as u32, sizes, self.overhead_bytes)
@@ -173,7 +176,7 @@ impl Discipline for Pacer {
         let headers = Headers::of_frame(&frame.bytes);
         let class = self.class_of(&headers);
         let segments = segments(&frame.bytes, &headers, &frame.offload);
-        let bytes = self.wire_bytes(&frame, segments.as_ref());
+        let bytes = self.wire_bytes(&frame, &headers, segments.as_ref());
         let is_in_tunnel = frame.is_joined_in_tunnel(&headers);
         // A joined packet above the class's burst would leave the link as a burst, so it is cut here.
         let is_burst = class.is_some_and(|class| bytes > self.classes[class].whole_bytes);
@@ -256,7 +259,7 @@ impl Discipline for Pacer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use softclock_wire::packet::Offload;
+    use softclock_wire::packet::{Offload, SegmentKind};
 
     #[test]
     fn a_link_that_is_promised_too_often_is_shared() {
@@ -402,6 +405,18 @@ mod tests {
                 assert_eq!(row.queued_bytes, 3 * 1454, "on the wire");
             }
         }
+    }
+
+    #[test]
+    fn packets_that_only_the_link_can_cut_count_with_all_their_headers() {
+        let mut frame = joined();
+        frame.offload.checksum = None;
+        let segmentation = frame.offload.segmentation.as_mut().unwrap();
+        segmentation.kind = SegmentKind::UdpFragments;
+        let mut pacer = pacer(&["rate 8mbit"]);
+        pacer.on_frame(frame, Instant::ORIGIN);
+        let row = &pacer.rows()[0];
+        assert_eq!((row.queued_packets, row.queued_bytes), (1, 3 * 1454));
     }
 
     /// In a tunnel they are always cut, since the link would not: also within a burst, and if they are not paced.
