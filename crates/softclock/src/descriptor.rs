@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::task::{Context, Poll};
 
 use softclock_core::TriggerState;
+use softclock_linux::socket::has_messages;
 
 use crate::net::Kernel;
 pub use crate::runtime::sources::Direction;
@@ -46,6 +47,8 @@ pub use crate::runtime::sources::Direction;
 /// ```
 pub struct Descriptor<F: AsFd = OwnedFd> {
     kernel: Kernel<F>,
+    /// Whether it is a stream socket, of which a read may end before urgent data.
+    is_stream: bool,
 }
 
 /// The result of a call on a [`Descriptor`], and whether the call has used up the readiness.
@@ -102,8 +105,10 @@ impl<F: AsFd> Descriptor<F> {
     /// # Errors
     /// `PermissionDenied` for files that are always ready, which cannot be watched. Fails outside a runtime.
     pub fn new(fd: F) -> io::Result<Self> {
+        let is_stream = has_messages(fd.as_fd()).is_ok_and(|has_messages| !has_messages);
         Ok(Self {
             kernel: Kernel::duplicated_lazily(fd)?,
+            is_stream,
         })
     }
 
@@ -182,7 +187,10 @@ impl<F: AsFd> Descriptor<F> {
     /// Consumes the readiness that a call has used up, before a trigger state can see a later event.
     fn consume_readiness<R>(&self, direction: Direction, transfer: Transfer<R>) -> R {
         if transfer.is_short {
-            self.kernel.on_short_of_stream(direction);
+            match self.is_stream {
+                true => self.kernel.on_short_of_stream(direction),
+                false => self.kernel.on_short(direction),
+            }
         }
         transfer.value
     }
