@@ -320,7 +320,7 @@ int softclock_rate_clock_on_transmit_bytes(struct softclock_rate_clock *clock,
 
 /**
  * Changes the rates for transmissions of the same size, such as after new feedback of a congestion control. The next
- * transmission is rescaled to the new rates, and lateness so far is not made up for, but for half of `minimum_ns`.
+ * transmission is rescaled to the new rates, and makes up for at most half of `minimum_ns` of the lateness so far.
  */
 int softclock_rate_clock_set_rates(struct softclock_rate_clock *clock, uint64_t target_ns, uint64_t minimum_ns);
 

@@ -111,7 +111,7 @@ unsafe fn set(
 }
 
 /// Changes the rates for transmissions of the same size, such as after new feedback of a congestion control. The next
-/// transmission is rescaled to the new rates, and lateness so far is not made up for, but for half of `minimum_ns`.
+/// transmission is rescaled to the new rates, and makes up for at most half of `minimum_ns` of the lateness so far.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn softclock_rate_clock_set_rates(
     clock: *mut softclock_rate_clock,

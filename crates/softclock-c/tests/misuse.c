@@ -122,7 +122,10 @@ static void rate_clocks(void)
 	assert(softclock_rate_clock_set_intervals(clock, 100000, 50000) == 0);
 	assert(softclock_rate_clock_next_send(clock, 100007) == 200007);
 	assert(softclock_rate_clock_set_most_behind(clock, 100000) == 0);
-	assert(softclock_rate_clock_due(clock, 200007 + 1000000) == 2);
+	/* A changed rate makes up for nothing before the next transmission. */
+	assert(softclock_rate_clock_due(clock, 200007 + 1000000) == 1);
+	assert(softclock_rate_clock_on_transmit(clock, 200007) == 0);
+	assert(softclock_rate_clock_due(clock, 300007 + 1000000) == 2);
 	assert(softclock_rate_clock_end(clock) == 0);
 	assert(softclock_rate_clock_next_send(NULL, 7) == SOFTCLOCK_NEVER && softclock_rate_clock_due(NULL, 7) == 0);
 	assert(softclock_rate_clock_free(clock) == 0 && softclock_rate_clock_free(NULL) == 0);
