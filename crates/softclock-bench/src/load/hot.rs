@@ -20,9 +20,9 @@ pub struct HotOptions {
     pub target: Target,
     /// Requests a second, evenly spaced.
     pub rate: f64,
-    /// The time in which requests are sent that count.
+    /// How long counted requests are sent.
     pub duration: Duration,
-    /// The time before that, in which requests are sent that do not count.
+    /// How long uncounted requests are sent before them.
     pub warm_up: Duration,
     /// The most requests outstanding; a further one is not sent and counts as an error.
     pub most_outstanding: usize,
