@@ -115,8 +115,8 @@ impl RateClock {
     }
 
     /// Changes the rates for transmissions of the same size. The present train continues from its last transmission,
-    /// rescaled to the new rates, and is no longer behind: of the time until the next transmission, at most half of the
-    /// minimum interval is made up for, the lateness of a timer.
+    /// rescaled to the new rates, and is no longer behind: the next transmission makes up for at most half of the minimum
+    /// interval, so that a late timer costs no rate.
     pub fn set_rates(&mut self, target: Duration, minimum: Duration) {
         let before = self.target_ns;
         self.change_intervals(target, minimum);

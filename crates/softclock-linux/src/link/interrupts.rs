@@ -70,7 +70,8 @@ impl InterruptDelay {
 ///
 /// An instance of receive work that has ended by then, since the link is down or has fewer queues, may return with its
 /// settings: some drivers keep them. In this case the settings in `/sys` are restored, too, which are then those of the
-/// instances that return. Where `/sys` cannot be written, as in a container, their delay stays.
+/// instances that return. Where `/sys` cannot be written, as in a container, their delay stays; and a suspension, for
+/// which there is no file, which has no effect without a delay.
 ///
 /// The child's copy-on-write pages keep the memory of this moment alive, so set delays before the process grows.
 /// Changes that another program makes meanwhile are overwritten at the end.
@@ -127,8 +128,8 @@ pub enum DelayError {
 
 impl DelayedInterrupts {
     /// Delays the interrupts of all receive queues of a link. Queues that the link gets later have the kernel's
-    /// settings, and so have those that it loses and gets again, as veth with its XDP program: open sockets of AF_XDP
-    /// before.
+    /// settings, and so have those that it loses and gets again, as veth with its XDP program, unless the driver keeps
+    /// theirs: open sockets of AF_XDP before.
     ///
     /// Forks the process. Blocks for up to 200 ms while the settings of a process that was killed are being undone.
     ///

@@ -184,7 +184,7 @@ impl Headers {
         // Each extension header begins with the type of the next. All but those of fragments give their length.
         let mut next = header[6];
         let mut offset = 40;
-        // Once more than there may be extension headers, for the protocol behind the last.
+        // The last round reads the protocol behind the last extension header.
         for _ in 0..=MOST_EXTENSIONS {
             let length = match next {
                 HOP_BY_HOP | ROUTING | DESTINATION => usize::from(*packet.get(offset + 1)?) * 8 + 8,

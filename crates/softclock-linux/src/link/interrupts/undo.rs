@@ -36,13 +36,12 @@ impl Undo {
     /// may have kept its settings for the instance that follows (`napi_config`), which only the files change then.
     /// Makes system calls and uses no memory but the stack, since a child after a fork calls it.
     pub(super) fn run(&self) {
-        let has_ended = |request: &Write| {
+        let mut has_ended = self.requests.is_empty();
+        for request in &self.requests {
             let answer = request.request();
-            answer.is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT))
-        };
-        // All are made, whatever the answers.
-        let ended = self.requests.iter().filter(|request| has_ended(request));
-        if ended.count() == 0 && !self.requests.is_empty() {
+            has_ended |= answer.is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT));
+        }
+        if !has_ended {
             return;
         }
         for file in &self.files {

@@ -386,7 +386,7 @@ impl<B: Deref<Target = [u8]>> Connection<B> {
             ),
         };
         let (iss, repeated) = (opening.iss, opening.repeated);
-        // SYN-ACKs have a deadline since the peer's SYN arrived: it may repeat that, which they answer each time.
+        // The deadline of a SYN-ACK was set when the peer's SYN arrived. A repeated SYN is answered, but does not move it.
         if repeated == 0 && opening.peer.is_none() {
             // The time from a call to its first SYN is not part of the round trip.
             opening.sent = now;
