@@ -17,9 +17,21 @@ impl Bench {
     }
 
     pub(super) fn plain() -> Self {
+        Self::unpaced(&peer())
+    }
+
+    pub(super) fn with_ecn() -> Self {
+        let options = PeerOptions {
+            ecn: Ecn::Classic,
+            ..peer()
+        };
+        Self::unpaced(&options)
+    }
+
+    fn unpaced(options: &PeerOptions) -> Self {
         let mut settings = SendSettings::default();
         settings.pacing.is_enabled = false;
-        Self::new(&settings, &peer())
+        Self::new(&settings, options)
     }
 
     pub(super) fn write(&mut self, bytes: usize) {

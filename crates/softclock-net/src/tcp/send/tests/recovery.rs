@@ -131,13 +131,7 @@ fn a_needless_retransmission_is_found_by_its_duplicate() {
 
 #[test]
 fn a_mark_is_reported_though_the_recovery_before_it_proves_needless() {
-    let options = PeerOptions {
-        ecn: Ecn::Classic,
-        ..peer()
-    };
-    let mut settings = SendSettings::default();
-    settings.pacing.is_enabled = false;
-    let mut bench = Bench::new(&settings, &options);
+    let mut bench = Bench::with_ecn();
     bench.write(10_000);
     bench.sent();
     bench.pass(40);
@@ -331,13 +325,7 @@ fn a_loss_of_what_a_recovery_has_sent_reduces_the_window_again() {
 
 #[test]
 fn a_mark_during_a_recovery_outlives_it() {
-    let options = PeerOptions {
-        ecn: Ecn::Classic,
-        ..peer()
-    };
-    let mut settings = SendSettings::default();
-    settings.pacing.is_enabled = false;
-    let mut bench = Bench::new(&settings, &options);
+    let mut bench = Bench::with_ecn();
     bench.write(12_000);
     bench.sent();
     bench.pass(40);

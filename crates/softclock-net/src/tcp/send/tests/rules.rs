@@ -149,13 +149,7 @@ fn an_acknowledgment_further_back_than_the_largest_window_is_too_old() {
 
 #[test]
 fn congestion_is_reported_back_once_a_round_trip() {
-    let options = PeerOptions {
-        ecn: Ecn::Classic,
-        ..peer()
-    };
-    let mut settings = SendSettings::default();
-    settings.pacing.is_enabled = false;
-    let mut bench = Bench::new(&settings, &options);
+    let mut bench = Bench::with_ecn();
     bench.write(20_000);
     let count = bench.sent().len() as u32;
     let window = bench.sender.congestion_window();
